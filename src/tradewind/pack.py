@@ -1,0 +1,84 @@
+"""Plain data that crosses processes: what a worker is set up with, what it is sent, what comes back."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Literal, Protocol
+
+Value = Any  # a JSON value: None, bool, int, float, str, or a list or dict of them
+Config = dict[str, Value]
+Scores = Mapping[str, float]
+State = Literal["done", "stopped", "failed"]
+Purpose = Literal["tune", "time"]
+
+FINAL: tuple[State, ...] = ("done", "stopped")
+
+
+@dataclass(frozen=True, slots=True)
+class Trial:
+    """One config with one repeat; `key` is its identity, `trial` only its position."""
+
+    trial: int
+    repeat: int
+    key: str
+    config: Config
+    seed: int
+    data_seed: int
+    attempt: int = 1
+
+
+@dataclass(frozen=True, slots=True)
+class Pack:
+    """Trials that a worker trains together."""
+
+    trials: tuple[Trial, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """When a trial ends: at a target, after `max_epochs`, or by force after `timeout_s`."""
+
+    max_epochs: int | None = None
+    target: Mapping[str, float] = field(default_factory=dict)
+    timeout_s: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Task:
+    """What all trials of a study share; a worker is set up with it once."""
+
+    workload: str  # a bundled name, "module:name", "file.py:name"; empty for a command
+    command: str
+    data: Mapping[str, Value]
+    purpose: Purpose
+    limits: Limits
+    study_folder: str  # where the user's own modules and files are looked for
+    run_folder: str
+    threads: int = 1
+
+
+@dataclass(slots=True)
+class Outcome:
+    """What became of one trial, as its worker saw it; the run adds who, where and when."""
+
+    key: str
+    state: State
+    reason: str = ""
+    error: str = ""
+    times: dict[str, Any] = field(default_factory=dict)
+    scores: dict[str, float] = field(default_factory=dict)
+    last: dict[str, float] = field(default_factory=dict)
+    facts: dict[str, Any] = field(default_factory=dict)  # further fields of the record
+    curve: list[dict[str, float]] = field(default_factory=list)  # one entry per epoch
+
+
+Report = Callable[[str, int, Scores], None]  # (key, epoch, scores so far)
+
+
+class Trainer(Protocol):
+    """What a worker calls: built once from a Task, then given pack after pack."""
+
+    def fit(self, pack: Pack, report: Report) -> Sequence[Outcome]:
+        """Train every trial of the pack; an exception means that none of them has a result."""
+        ...
