@@ -65,7 +65,7 @@ class Outcome:
     key: str
     state: State
     reason: str = ""
-    error: str = ""
+    error: dict[str, str] = field(default_factory=dict)  # what, traceback, signal, stderr
     times: dict[str, Any] = field(default_factory=dict)
     scores: dict[str, float] = field(default_factory=dict)
     last: dict[str, float] = field(default_factory=dict)

@@ -1,0 +1,1 @@
+"""Transforms of scalar and vector fields, the same for a sample wherever it is drawn."""

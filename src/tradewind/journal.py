@@ -1,0 +1,209 @@
+"""The journal: what happened, as append-only JSON Lines that survive crashes, kills and full disks.
+
+A file belongs to one process lifetime and is never reopened, so no line is ever glued to a torn one.
+Every line begins with a checksum of the rest: {"crc":"xxxxxxxx","v":1,"kind":…}.
+A thread writes and syncs; lines that arrive while it syncs go into the next group, so a slow disk
+costs latency, not throughput.
+"""
+
+from __future__ import annotations
+
+import os
+import queue
+import secrets
+import socket
+import threading
+import time
+import zlib
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from pydantic_core import from_json, to_json
+
+from tradewind.errors import JournalError
+from tradewind.folder import RunFolder
+
+VERSION = 1
+Record = dict[str, Any]
+
+
+def encode(kind: str, fields: Record) -> bytes:
+    """One journal line."""
+    body = to_json({"v": VERSION, "kind": kind, **fields}, inf_nan_mode="null")[1:]
+    return b'{"crc":"%08x",%b\n' % (zlib.crc32(body), body)
+
+
+def decode(line: bytes) -> Record | None:
+    """The content of a line, or None where it does not check."""
+    if line[:8] != b'{"crc":"' or b"%08x" % zlib.crc32(line[18:].rstrip(b"\n")) != line[8:16]:
+        return None
+    try:
+        content = from_json(line)
+    except ValueError:
+        return None
+    return content if isinstance(content, dict) and content.get("v") == VERSION else None
+
+
+def new_owner() -> str:
+    """An identity that no other process lifetime has; sorts by time."""
+    host = "".join(c for c in socket.gethostname() if c.isalnum() or c in "-.")
+    return f"{time.strftime('%Y%m%d-%H%M%S', time.gmtime())}-{host}-{os.getpid()}-{secrets.token_hex(4)}"
+
+
+@dataclass
+class _Line:
+    journal: bytes
+    curve: bytes
+    record: Record | None  # set: is announced once durable
+
+
+class Journal:
+    """The writing end: one per process; `durable()` tells which records have reached the disk."""
+
+    def __init__(self, folder: RunFolder, owner: str) -> None:
+        self.folder, self.owner = folder, owner
+        self._pending: list[_Line] = []
+        self._wake = threading.Condition()
+        self._durable: queue.SimpleQueue[Record] = queue.SimpleQueue()
+        self._failure: OSError | None = None
+        self._closing = False
+        self._files: tuple[int, int] | None = None
+        self._files_opened = 0
+        self._written = threading.Thread(target=self._write_groups, name="journal", daemon=True)
+        self._written.start()
+
+    def started(self, fields: Record) -> None:
+        """A trial was handed out."""
+        self._add(_Line(encode("started", fields), b"", None))
+
+    def epoch(self, fields: Record) -> None:
+        """A trial reports progress."""
+        self._add(_Line(encode("epoch", fields), b"", None))
+
+    def finished(self, record: Record, curve: list[dict[str, float]]) -> None:
+        """A trial ended; the record counts once `durable` returns it."""
+        line = encode("curve", {"key": record["key"], "attempt": record["attempt"], "curve": curve}) if curve else b""
+        self._add(_Line(encode("finished", record), line, record))
+
+    def durable(self) -> list[Record]:
+        """The records that became durable since the last call."""
+        if self._failure:
+            why = self._failure.strerror or str(self._failure)
+            raise JournalError(
+                f"{self.folder.journals}: {why}: {len(self._pending)} results could not be written and will be "
+                "run again; what was recorded is safe. Make room, then run the same command"
+            )
+        found = []
+        while True:
+            try:
+                found.append(self._durable.get_nowait())
+            except queue.Empty:
+                return found
+
+    def settle(self) -> list[Record]:
+        """Wait until all lines are on disk; the records that became durable on the way."""
+        with self._wake:
+            self._wake.wait_for(lambda: not self._pending or self._failure is not None)
+        return self.durable()
+
+    def close(self) -> None:
+        """Write what is left and end."""
+        with self._wake:
+            self._closing = True
+            self._wake.notify_all()
+        self._written.join()
+
+    def _add(self, line: _Line) -> None:
+        with self._wake:
+            self._pending.append(line)
+            self._wake.notify_all()
+
+    def _write_groups(self) -> None:
+        while True:
+            with self._wake:
+                self._wake.wait_for(lambda: self._pending or self._closing)
+                group = list(self._pending)
+                if not group:
+                    return self._close_files()
+            try:
+                self._write(group)
+            except OSError:
+                self._close_files()  # nothing is assumed of the old file: all of it is written anew to another
+                self._files_opened += 1
+                try:
+                    self._write(group)
+                except OSError as error:
+                    with self._wake:
+                        self._failure = error
+                        self._wake.notify_all()
+                    return self._close_files()
+            with self._wake:
+                del self._pending[: len(group)]
+                self._wake.notify_all()
+            for line in group:
+                if line.record is not None:
+                    self._durable.put(line.record)
+
+    def _write(self, group: list[_Line]) -> None:
+        journal, curves = self._files or self._open_files()
+        lasting = any(line.record is not None for line in group)
+        if text := b"".join(line.curve for line in group):
+            _write_all(curves, text)
+            os.fsync(curves)  # before the record, so that a record that counts has its curve
+        _write_all(journal, b"".join(line.journal for line in group))
+        if lasting:
+            os.fsync(journal)
+
+    def _open_files(self) -> tuple[int, int]:
+        name = f"{self.owner}~{self._files_opened}" if self._files_opened else self.owner
+        flags = os.O_CREAT | os.O_EXCL | os.O_WRONLY | os.O_APPEND | os.O_CLOEXEC
+        journal = os.open(self.folder.journal(name), flags, 0o644)
+        curves = os.open(self.folder.curve_file(name), flags, 0o644)
+        for parent in (self.folder.journals, self.folder.curves):
+            handle = os.open(parent, os.O_RDONLY)
+            os.fsync(handle)  # a file whose name is not on disk would be lost with its lines
+            os.close(handle)
+        self._files = journal, curves
+        return self._files
+
+    def _close_files(self) -> None:
+        for handle in self._files or ():
+            os.close(handle)
+        self._files = None
+
+
+def _write_all(handle: int, text: bytes) -> None:
+    while text:
+        text = text[os.write(handle, text) :]
+
+
+def owner_of(journal: Path) -> str:
+    """Whose journal this is; one owner has several files only after a failed write."""
+    return journal.stem.partition("~")[0]
+
+
+@dataclass
+class Reading:
+    """What was read of one file: how far, and how many lines did not check."""
+
+    path: Path
+    end: int = 0
+    bad: int = 0
+
+    def lines(self, kinds: bytes = b"") -> Iterator[tuple[int, Record]]:
+        """(offset, content) of the lines that were added since; `kinds` skips others without parsing them."""
+        with open(self.path, "rb") as file:
+            file.seek(self.end)
+            for line in file:
+                if not line.endswith(b"\n"):
+                    return  # torn, or still being written: looked at again next time
+                start, self.end = self.end, self.end + len(line)
+                if kinds and line[18:46].find(kinds) < 0 and line[:8] == b'{"crc":"':
+                    continue
+                content = decode(line)
+                if content is None:
+                    self.bad += 1
+                else:
+                    yield start, content

@@ -1,0 +1,135 @@
+"""What ran where: facts about this machine, and whether a process somewhere is still alive."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import platform
+import shutil
+import socket
+import subprocess
+import sys
+from dataclasses import dataclass
+from functools import cache
+from importlib import metadata
+from pathlib import Path
+from typing import Any
+
+
+def cores() -> int:
+    """The cores this process may use, which a container or Slurm may have narrowed."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+@cache
+def gpus() -> tuple[str, ...]:
+    """The names of the GPUs this process may use; asks the driver, since importing torch costs seconds."""
+    visible = os.environ.get("CUDA_VISIBLE_DEVICES")
+    if visible in {"", "-1"} or not shutil.which("nvidia-smi"):
+        return ()
+    ask = ["nvidia-smi", "--query-gpu=name", "--format=csv,noheader"]
+    answer = subprocess.run(ask, capture_output=True, text=True, check=False, timeout=30)
+    names = tuple(line.strip() for line in answer.stdout.splitlines() if line.strip())
+    if answer.returncode != 0:
+        return ()
+    return names[: len(visible.split(","))] if visible else names
+
+
+@cache
+def _cpu() -> str:
+    try:
+        lines = Path("/proc/cpuinfo").read_text().splitlines()
+    except OSError:
+        return platform.processor() or platform.machine()
+    return next((line.split(":", 1)[1].strip() for line in lines if line.startswith("model name")), "unknown")
+
+
+@cache
+def facts() -> dict[str, Any]:
+    """What a time measured here depends on."""
+    pages = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    return {
+        "host": socket.gethostname(),
+        "cpu": _cpu(),
+        "cores": cores(),
+        "memory_gb": round(pages / 2**30, 1),
+        "gpus": list(gpus()),
+        "system": f"{platform.system()} {platform.release()}",
+        "python": platform.python_version(),
+        "torch": metadata.version("torch"),
+        "numpy": metadata.version("numpy"),
+    }
+
+
+@cache
+def name() -> str:
+    """A short identity of this machine and its software: the same facts, the same name."""
+    text = json.dumps(facts(), sort_keys=True)
+    what = facts()["gpus"][0] if gpus() else f"{_cpu()} {cores()}-core"
+    return f"{what} {hashlib.blake2b(text.encode(), digest_size=4).hexdigest()}"
+
+
+@cache
+def code() -> str:
+    """Version and hash of this Tradewind, as kept with every record."""
+    digest = hashlib.blake2b(digest_size=4)
+    for path in sorted(Path(__file__).parent.rglob("*.py")):
+        digest.update(path.read_bytes())
+    return f"{metadata.version('tradewind')}+{digest.hexdigest()}"
+
+
+@cache
+def boot() -> str:
+    """Changes with every boot of the host, so that a reused process number does not deceive."""
+    try:
+        return Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+    except OSError:
+        return ""
+
+
+@dataclass(frozen=True)
+class Process:
+    """A process, so described that another host can tell whether it may still be alive."""
+
+    host: str
+    boot: str
+    pid: int
+    started: float
+
+    @classmethod
+    def this(cls) -> Process:
+        """The calling process."""
+        return cls(socket.gethostname(), boot(), os.getpid(), _start_time(os.getpid()) or 0.0)
+
+    def gone(self) -> bool | None:
+        """True or False where that can be known; None for a process of another host."""
+        if self.host != socket.gethostname():
+            return None
+        if self.boot != boot():
+            return True
+        started = _start_time(self.pid)
+        return started is None or abs(started - self.started) > 0.05
+
+
+def _start_time(pid: int) -> float | None:
+    import psutil
+
+    try:
+        process = psutil.Process(pid)
+        return None if process.status() == psutil.STATUS_ZOMBIE else process.create_time()
+    except psutil.NoSuchProcess:
+        return None
+
+
+def die_with_parent(parent: int) -> None:
+    """Ask the kernel to kill this process when its parent ends, however that ends (Linux)."""
+    if sys.platform != "linux":
+        return
+    import ctypes
+    import signal
+
+    pr_set_pdeathsig = 1
+    ctypes.CDLL(None, use_errno=True).prctl(pr_set_pdeathsig, signal.SIGKILL)
+    if os.getppid() != parent:  # it ended before we could ask
+        os._exit(1)

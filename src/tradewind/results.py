@@ -1,0 +1,238 @@
+"""Results: the journals of a run read back as a table."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from tradewind.claims import owner_gone
+from tradewind.columns import Array, Columns
+from tradewind.errors import Mistake, RunError, nearest
+from tradewind.folder import RunFolder
+from tradewind.journal import Reading, Record, decode, owner_of
+from tradewind.measures import lower_is_better
+from tradewind.pack import FINAL
+from tradewind.table import Table, tabulate
+
+if TYPE_CHECKING:
+    import pandas as pd
+    from torch import nn
+
+OF_A_PACK = ("pack_wall_s", "share_s")
+
+Rebuild = Callable[[RunFolder, Record], "nn.Module"]
+_rebuild: list[Rebuild] = []
+
+
+def rebuild_with(rebuild: Rebuild) -> None:
+    """Tell how a trained network is made again; workloads stand above and say so when imported."""
+    _rebuild[:] = [rebuild]
+
+
+@dataclass(frozen=True)
+class Best:
+    """The best trial of a run."""
+
+    folder: RunFolder
+    record: Record
+    metric: str
+
+    @property
+    def value(self) -> float:
+        """What it reached in the metric."""
+        found: float = {**self.record["last"], **self.record["scores"], **self.record["times"]}[self.metric]
+        return found
+
+    @property
+    def weights(self) -> Path:
+        """The file of its trained weights."""
+        path = self.folder.model(self.record["key"])
+        if not path.exists():
+            raise RunError(f"{self.folder.path}: trial {self.record['trial']} left no weights; only networks do")
+        return path
+
+    def model(self) -> nn.Module:
+        """The trained network, ready for use."""
+        return _rebuild[0](self.folder, self.record)
+
+
+class Results:
+    """Every trial of a run that has ended, each counted once."""
+
+    def __init__(self, folder: RunFolder, columns: Columns) -> None:
+        self.folder = folder
+        self._all = columns
+        self._counted = _counted(columns)
+        self.duplicates = len(columns) - len(self._counted)
+        self.skipped_lines = columns.bad + columns.torn
+
+    @classmethod
+    def load(cls, path: str | Path) -> Results:
+        """Read a run folder; what an earlier call has read comes from a cache."""
+        folder = RunFolder.open(path)
+        return cls(folder, read(folder))
+
+    def __len__(self) -> int:
+        return len(self._counted)
+
+    def names(self, *groups: str) -> list[str]:
+        """The columns, or those of some groups: record, config, times, scores, last."""
+        return [name for name, group in self._all.groups.items() if not groups or group in groups]
+
+    def column(self, name: str) -> Array:
+        """One column: floats for numbers (NaN: none), otherwise objects."""
+        if name not in self._all.groups:
+            raise Mistake(f"{self.folder.path}: no column {name!r}; {nearest(name, self.names())}")
+        return np.asarray(self._all.column(name).decoded()[self._counted])
+
+    def keys(self) -> list[str]:
+        """The keys of the trials."""
+        return [self._all.key(row) for row in self._counted]
+
+    def attempts(self) -> dict[str, int]:
+        """How often each trial that only failed has been tried."""
+        if not len(self._all):
+            return {}
+        state = self._all.column("state")
+        failed = (state.categories or []).index("failed") if "failed" in (state.categories or []) else -2
+        tries: dict[str, int] = {}
+        for row in np.flatnonzero(state.values == failed):
+            tries[self._all.key(row)] = tries.get(self._all.key(row), 0) + 1
+        return tries
+
+    def counts(self) -> dict[str, int]:
+        """How many trials are done, stopped and failed."""
+        states = self.column("state") if len(self) else np.array([], dtype=object)
+        return {state: int(np.sum(states == state)) for state in (*FINAL, "failed")}
+
+    def frame(self) -> pd.DataFrame:
+        """All trials as a pandas frame."""
+        import pandas as pd
+
+        columns = {name: pd.Series(self._all.column(name).items()).iloc[self._counted] for name in self.names()}
+        frame = pd.DataFrame(columns).reset_index(drop=True)
+        frame.insert(0, "key", self.keys())
+        return frame
+
+    def table(
+        self, rows: str, columns: str, by: str | None = None, value: str = "wall_s", stat: str = "median"
+    ) -> Table:
+        """Rows × columns, one block per value of `by`; any hyperparameter in any place."""
+        if not len(self):
+            raise RunError(f"{self.folder.path}: no trial has ended yet; `tradewind status` tells how far it is")
+        done = self.column("state") == "done"
+        if self._all.groups.get(value) == "times" and value not in OF_A_PACK:
+            self._refuse_packed(value)
+        names = [name for name in (rows, columns, by, value) if name]
+        data = {name: self.column(name)[done] for name in names}
+        return tabulate(data, rows=rows, columns=columns, by=by, value=value, stat=stat, note=self._note(value, done))
+
+    def _refuse_packed(self, value: str) -> None:
+        if "packed_with" in self._all.groups and np.any(np.nan_to_num(self.column("packed_with")) > 0):
+            raise Mistake(
+                f"{value}: some trials were trained in a pack, so none has a time of its own; "
+                f"ask for {' or '.join(OF_A_PACK)}, or run the study with purpose time"
+            )
+
+    def _note(self, value: str, done: Array) -> str:
+        parts = []
+        for name in ("purpose", "machine") if self._all.groups.get(value) == "times" else ():
+            if name in self._all.groups:
+                parts.append(f"{name} {', '.join(sorted({str(x) for x in self.column(name)[done]}))}")
+        left = {state: count for state, count in self.counts().items() if state != "done" and count}
+        parts += [f"{count} {state} left out" for state, count in left.items()]
+        return " · ".join(parts)
+
+    def records(self) -> Iterator[Record]:
+        """The whole records, read from the journals again, in order of trial."""
+        trials = self._all.column("trial").values[self._counted] if len(self) else []
+        for row in self._counted[np.argsort(trials, kind="stable")] if len(self) else []:
+            yield self._record(row)
+
+    def record(self, trial: int) -> Record:
+        """The record of one trial."""
+        found = np.flatnonzero(self.column("trial") == trial) if len(self) else []
+        if not len(found):
+            raise RunError(f"{self.folder.path}: trial {trial} has no result; `tradewind status` tells what has")
+        return self._record(self._counted[found[-1]])
+
+    def _record(self, row: int) -> Record:
+        journal, offset = self._all.places[row]
+        with open(self.folder.journals / self._all.journals[journal], "rb") as file:
+            file.seek(offset)
+            record = decode(file.readline())
+        if record is None:
+            raise RunError(f"{file.name}: the record at byte {offset} is damaged")
+        return record
+
+    def curve(self, key: str) -> list[dict[str, float]]:
+        """What a trial reached after each epoch."""
+        for path in sorted(self.folder.curves.glob("*.jsonl"), reverse=True):
+            for _, line in Reading(path).lines():
+                if line["key"] == key:
+                    found: list[dict[str, float]] = line["curve"]
+                    return found
+        return []
+
+    def objective(self) -> tuple[str, bool]:
+        """The metric that `best` means, and whether lower is better."""
+        metric, direction = self.folder.objective()
+        if not metric:
+            scores = self.names("scores") or self.names("last")
+            metric = "score" if "score" in scores else scores[0] if scores else ""
+        return metric, direction == "minimize" if direction else lower_is_better(metric)
+
+    def best(self) -> Best:
+        """The best trial that ran to its end."""
+        metric, lower = self.objective()
+        if not len(self) or metric not in self._all.groups:
+            raise RunError(f"{self.folder.path}: no trial has a value of {metric or 'any score'} yet")
+        values = self.column(metric).astype(float)
+        values = np.where(self.column("state") == "done", values, np.nan)
+        if np.all(np.isnan(values)):
+            raise RunError(f"{self.folder.path}: no trial that is done has a value of {metric}")
+        row = np.nanargmin(values) if lower else np.nanargmax(values)
+        return Best(self.folder, self._record(self._counted[row]), metric)
+
+
+def read(folder: RunFolder) -> Columns:
+    """All finished records, the cached ones first, then what the journals have since."""
+    cached = Columns.load(folder.cache / "results.npz")
+    columns = cached.extended(_new(folder, cached))
+    if len(columns) - len(cached) > max(2000, len(cached) // 5):
+        try:
+            columns.save(folder.cache / "results.npz")
+        except OSError:
+            pass  # a cache on a full or read-only disk is only slower
+    return columns
+
+
+def _new(folder: RunFolder, columns: Columns) -> Iterator[tuple[str, int, Record]]:
+    for path in sorted(folder.journals.glob("*.jsonl")):
+        reading = Reading(path, columns.ends.get(path.name, 0))
+        if path.stat().st_size == reading.end:
+            continue
+        for offset, record in reading.lines(b'"kind":"finished"'):
+            yield path.name, offset, record
+        columns.ends[path.name] = reading.end
+        columns.bad += reading.bad
+        columns.torn += path.stat().st_size > reading.end and owner_gone(folder.owner(owner_of(path)))
+
+
+def _counted(columns: Columns) -> Array:
+    """The rows that count: the first final record of a key; the last failed one where none is final."""
+    everything = np.arange(len(columns))
+    distinct, inverse = np.unique(columns.keys[:, 0], return_inverse=True)
+    if len(distinct) == len(columns):
+        return everything
+    when = np.argsort(columns.column("finished").values, kind="stable")
+    state = columns.column("state")
+    failed = np.array([c == "failed" for c in state.categories or []] + [False])[state.values]
+    order = np.concatenate([when[~failed[when]], when[failed[when]][::-1]])
+    chosen = np.full(len(distinct), -1)
+    chosen[inverse[order[::-1]]] = order[::-1]  # the last write wins, so the first in order does
+    return np.sort(chosen)

@@ -1,0 +1,1 @@
+"""Schedules: who runs what."""

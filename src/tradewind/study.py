@@ -1,0 +1,303 @@
+"""A study: what to find out. A JSON file, or the same in Python; checked when it is made."""
+
+from __future__ import annotations
+
+import inspect
+import json
+import math
+import re
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Annotated, Any, Literal, Self
+
+from pydantic import (
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    PrivateAttr,
+    ValidationError,
+    field_validator,
+    model_validator,
+)
+
+from tradewind.errors import StudyError, nearest
+from tradewind.pack import Limits, Purpose, Value
+from tradewind.where import Condition
+
+RESERVED = {"seed": "the study's own `seed` and `repeats`", "data_seed": "the study's own `data_seed`"}
+
+
+class Part(BaseModel):
+    """A piece of a study; a key that it does not know is an error."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
+
+
+class Range(Part):
+    """Numbers from low to high; with `steps` a list of them, without it continuous."""
+
+    low: int | float
+    high: int | float
+    log: bool = False
+    steps: Annotated[int, Field(ge=1)] | None = None
+    type: Literal["int", "float"] | None = Field(None, description="default: int if low and high are whole")
+
+    @model_validator(mode="after")
+    def _ordered(self) -> Self:
+        if self.low > self.high:
+            raise ValueError(f"low {self.low} is above high {self.high}; swap them")
+        if self.log and self.low <= 0:
+            raise ValueError(f"a log range needs low above 0, found {self.low}")
+        if self.steps is not None:
+            values = self.values()
+            if len(set(values)) < len(values):
+                raise ValueError(f"{self.steps} steps from {self.low} to {self.high} give equal values; take fewer steps")
+        return self
+
+    @property
+    def whole(self) -> bool:
+        """Whether the range holds whole numbers."""
+        return self.type == "int" or (self.type is None and isinstance(self.low, int) and isinstance(self.high, int))
+
+    def values(self) -> list[Value]:
+        """The values of a range with steps, both ends included."""
+        steps = self.steps or 0
+        if steps == 1:
+            return [self.low]
+        ends = (math.log(self.low), math.log(self.high)) if self.log else (self.low, self.high)
+        inner = [ends[0] + (ends[1] - ends[0]) * k / (steps - 1) for k in range(1, steps - 1)]
+        middle = [math.exp(x) if self.log else x for x in inner]
+        found = [self.low, *(float(f"{x:.12g}") for x in middle), self.high]
+        return [round(x) for x in found] if self.whole else [float(x) for x in found]
+
+
+def _dimension(spec: Any) -> Any:
+    if isinstance(spec, Range):
+        return spec
+    if isinstance(spec, Mapping):
+        try:
+            return Range(**spec)
+        except ValidationError as error:
+            raise ValueError(complaint(error, Range)) from None
+    if isinstance(spec, Sequence) and not isinstance(spec, str):
+        if not spec:
+            raise ValueError("found an empty list; allowed: at least one value")
+        return list(spec)
+    raise ValueError(f'found {spec!r}; allowed: a list of values, or a range {{"low": …, "high": …}}')
+
+
+Dimension = Annotated[list[Any] | Range, BeforeValidator(_dimension)]
+
+
+class Stop(Part):
+    """When a trial ends before its last epoch."""
+
+    max_epochs: Annotated[int, Field(ge=1)] | None = None
+    target: dict[str, float] = {}
+    timeout_s: Annotated[float, Field(gt=0)] | None = None
+
+    def limits(self) -> Limits:
+        """The same as plain data."""
+        return Limits(self.max_epochs, dict(self.target), self.timeout_s)
+
+
+class Search(Part):
+    """Which trial next, and what counts as best."""
+
+    method: Literal["grid"] = "grid"
+    metric: str | None = Field(None, description="what `best` means; default: the workload's own")
+    direction: Literal["minimize", "maximize"] | None = Field(None, description="default: by the metric's name")
+
+
+def _reference(workload: Any) -> Any:
+    if not callable(workload):
+        return workload
+    name = getattr(workload, "__qualname__", "")
+    if "<" in name or not name:
+        raise ValueError(f"{name or workload!r} is defined inside another function; move it to the top of a module")
+    module, source = workload.__module__, inspect.getsourcefile(workload)
+    if module == "__main__" and source and Path(source).exists():
+        return f"{Path(source).resolve()}:{name}"
+    return f"{module}:{name}"
+
+
+class Study(Part):
+    """What to find out: a workload, the space of its hyperparameters, and how to go about it."""
+
+    name: Annotated[str, Field(min_length=1, max_length=200)]
+    description: str = ""
+    workload: Annotated[str, BeforeValidator(_reference)] = Field("", description='bundled name or "module:name"')
+    command: str = Field("", description='e.g. "python train.py --lr {learning_rate}"')
+    purpose: Purpose = "tune"
+    data: dict[str, Any] = {}
+    space: dict[str, Dimension] = {}
+    fixed: dict[str, Any] = {}
+    where: list[str] = []
+    search: Search = Search()
+    repeats: Annotated[int, Field(ge=1)] = 1
+    stop: Stop = Stop()
+    seed: Annotated[int, Field(ge=0)] = 0
+    data_seed: Annotated[int, Field(ge=0)] = 0
+    retries: Annotated[int, Field(ge=0)] = 0
+
+    _folder: Path = PrivateAttr(default_factory=Path.cwd)
+
+    def __init__(self, **fields: Any) -> None:
+        try:
+            super().__init__(**fields)
+        except ValidationError as error:
+            raise StudyError(f"study: {complaint(error, Study)}") from None
+
+    @field_validator("where")
+    @classmethod
+    def _conditions(cls, where: list[str]) -> list[str]:
+        for text in where:
+            try:
+                Condition(text)
+            except StudyError as error:
+                raise ValueError(str(error)) from None
+        return where
+
+    @model_validator(mode="after")
+    def _consistent(self) -> Self:
+        if bool(self.workload) == bool(self.command):
+            found = "both" if self.workload else "neither"
+            raise ValueError(f"found {found} of workload and command; allowed: one of them")
+        for place, names in (("space", self.space), ("fixed", self.fixed)):
+            for name in names:
+                if name in RESERVED:
+                    raise ValueError(f"{place}.{name}: comes from {RESERVED[name]}; leave it out here")
+        if twice := set(self.space) & set(self.fixed):
+            raise ValueError(f"{min(twice)!r} stands in both space and fixed; leave it in one")
+        return self
+
+    @classmethod
+    def load(cls, path: str | Path, sets: Sequence[str] = ()) -> Study:
+        """Read a study file; `sets` are changes such as 'space.batch_size=[64,128]'."""
+        path = Path(path)
+        content = read_json(path)
+        if not isinstance(content, dict):
+            raise StudyError(f"{path}: found {_short(content)}; allowed: a JSON object with name, workload, space …")
+        for text in sets:
+            _set(content, text)
+        try:
+            study = cls(**content)
+        except StudyError as error:
+            raise StudyError(f"{path}: {str(error).removeprefix('study: ')}") from None
+        study._folder = path.resolve().parent
+        return study
+
+    @property
+    def folder(self) -> Path:
+        """Where the user's own modules and files are looked for."""
+        return self._folder
+
+    def at(self, folder: Path) -> Study:
+        """The same study with another folder for the user's own modules."""
+        study = self.model_copy()
+        study._folder = folder
+        return study
+
+    def plain(self) -> dict[str, Any]:
+        """The study as JSON: what was set, nothing else."""
+        content: dict[str, Any] = self.model_dump(mode="json", exclude_defaults=True)
+        return content
+
+
+def read_json(path: Path) -> Any:
+    """The content of a JSON file; strict (no NaN, no key twice), with the place of a fault."""
+
+    def once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+        found = dict(pairs)
+        if len(found) < len(pairs):
+            names = [name for name, _ in pairs]
+            raise StudyError(f"{path}: key {next(n for n in names if names.count(n) > 1)!r} stands twice; keep one")
+        return found
+
+    def constant(text: str) -> None:
+        raise StudyError(f"{path}: found {text}; allowed: finite numbers")
+
+    try:
+        return json.loads(path.read_bytes().decode(), object_pairs_hook=once, parse_constant=constant)
+    except FileNotFoundError:
+        raise StudyError(f"{path}: no such file; `tradewind studies` lists the bundled ones") from None
+    except OSError as error:
+        raise StudyError(f"{path}: can't be read: {error.strerror}") from None
+    except UnicodeDecodeError:
+        raise StudyError(f"{path}: not a text file in UTF-8") from None
+    except json.JSONDecodeError as error:
+        raise StudyError(f"{path}:{error.lineno}:{error.colno}: not JSON: {error.msg}") from None
+    except RecursionError:
+        raise StudyError(f"{path}: nested too deeply; a study has three levels") from None
+
+
+def complaint(error: ValidationError, model: type[Part]) -> str:
+    """The first fault as one line: where, what was found, what is allowed."""
+    faults = error.errors(include_url=False)
+    first = faults[0]
+    place = ".".join(str(part) for part in first["loc"] if not str(part).startswith(("function-", "list[", "Range")))
+    message = re.sub(r"^(Value error|Assertion failed), ", "", first["msg"])
+    if first["type"] == "extra_forbidden":
+        known = {"stop": Stop, "search": Search}.get(str(first["loc"][0]), model) if len(first["loc"]) > 1 else model
+        message = f"unknown key; {nearest(str(first['loc'][-1]), known.model_fields)}"
+    elif first["type"] == "missing":
+        message = "is missing; add it"
+    elif first["type"] != "value_error":
+        message = f"found {_short(first['input'])}; {message[0].lower()}{message[1:]}"
+    more = f" (and {len(faults) - 1} more)" if len(faults) > 1 else ""
+    return f"{place}: {message}{more}" if place else message + more
+
+
+def _short(value: Any) -> str:
+    text = repr(value)
+    return text if len(text) <= 60 else text[:57] + "…"
+
+
+def _set(content: dict[str, Any], text: str) -> None:
+    path, equals, value = text.partition("=")
+    names = path.split(".")
+    if not equals or not all(names):
+        raise StudyError(f"--set {text}: found no KEY=VALUE; write e.g. --set space.batch_size=[64,128]")
+    place = content
+    for name in names[:-1]:
+        place = place.setdefault(name, {})
+        if not isinstance(place, dict):
+            raise StudyError(f"--set {text}: {name!r} holds no keys, it is {_short(place)}")
+    try:
+        place[names[-1]] = json.loads(value)
+    except json.JSONDecodeError:
+        place[names[-1]] = value
+
+
+def schema() -> dict[str, Any]:
+    """The JSON Schema of a study file, for editors."""
+    return {"$schema": "https://json-schema.org/draft/2020-12/schema", **Study.model_json_schema()}
+
+
+def refusal(old: Study, new: Study, defaults: Mapping[str, Value]) -> str:
+    """Why `new` does not merely extend `old`, or nothing: every trial of `old` must be one of `new`."""
+    for key in ("workload", "command", "purpose", "data", "stop", "search", "seed", "data_seed"):
+        before, after = getattr(old, key), getattr(new, key)
+        if before != after:
+            return f"{key} was {_plain(before)}, is now {_plain(after)}"
+    if new.repeats < old.repeats:
+        return f"repeats was {old.repeats}, is now {new.repeats}"
+    if added := [text for text in new.where if text not in old.where]:
+        return f"where has a new condition {added[0]!r}"
+    for name in {**old.fixed, **old.space, **new.fixed, **new.space}:
+        before, after = (_values(study, name, defaults) for study in (old, new))
+        if lost := [value for value in before if value not in after]:
+            return f"{name} was {_plain(before)}, is now {_plain(after)}, without {_plain(lost[0])}"
+    return ""
+
+
+def _values(study: Study, name: str, defaults: Mapping[str, Value]) -> list[Value]:
+    spec = study.space.get(name)
+    if isinstance(spec, Range):
+        return spec.values() if spec.steps else [(spec.low, spec.high, spec.log)]
+    return spec if spec is not None else [study.fixed.get(name, defaults.get(name))]
+
+
+def _plain(value: Any) -> str:
+    return json.dumps(value.model_dump(exclude_defaults=True) if isinstance(value, Part) else value)

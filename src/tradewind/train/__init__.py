@@ -1,0 +1,1 @@
+"""Training: fit(pack) for networks, plain functions and commands."""

@@ -1,0 +1,35 @@
+"""The hyperparameters that every network knows, whatever its workload."""
+
+from __future__ import annotations
+
+from tradewind.workloads.contract import Hyperparameter
+
+SCHEDULES = ("constant", "step", "cosine")
+OPTIMIZERS = ("sgd", "adam", "adamw")
+
+TRAINING: dict[str, Hyperparameter] = {
+    "epochs": Hyperparameter(10, int, low=1, help="passes over the training data"),
+    "batch_size": Hyperparameter(128, int, low=1, help="samples per step on one device"),
+    "learning_rate": Hyperparameter(1e-3, float, low=0.0, help="of the first epoch, before any schedule"),
+    "schedule": Hyperparameter("constant", str, choices=SCHEDULES, help="of the learning rate over the epochs"),
+    "step_epochs": Hyperparameter(10, int, low=1, help="schedule step: epochs between drops"),
+    "step_factor": Hyperparameter(0.1, float, low=0.0, high=1.0, help="schedule step: factor of a drop"),
+    "optimizer": Hyperparameter("adam", str, choices=OPTIMIZERS),
+    "momentum": Hyperparameter(0.0, float, low=0.0, high=1.0, help="of sgd"),
+    "beta1": Hyperparameter(0.9, float, low=0.0, high=1.0, help="of adam and adamw"),
+    "beta2": Hyperparameter(0.999, float, low=0.0, high=1.0, help="of adam and adamw"),
+    "weight_decay": Hyperparameter(0.0, float, low=0.0),
+    "augment": Hyperparameter(
+        "none", str, choices=("none", "pre", "live"), help="ahead of time to disk, or live in every epoch"
+    ),
+    "data_multiplier": Hyperparameter(1, int, low=1, help="how many times the training data is seen per epoch"),
+    "rotation_deg": Hyperparameter(180.0, float, low=0.0, high=180.0, help="augmentation: turns by up to this"),
+    "translation": Hyperparameter(0.1, float, low=0.0, high=1.0, help="augmentation: shifts by up to this share"),
+    "zoom": Hyperparameter(0.1, float, low=0.0, high=0.9, help="augmentation: scales by up to 1 ± this"),
+    "vectors": Hyperparameter(
+        "turn", str, choices=("turn", "ignore"), help="augmentation: whether vectors turn with the grid"
+    ),
+    "precision": Hyperparameter("fp32", str, choices=("fp32", "fp64")),
+    "device": Hyperparameter("auto", str, choices=("auto", "cpu", "cuda")),
+    "devices": Hyperparameter(1, int, low=1, high=1, help="how many devices train one network"),
+}

@@ -1,0 +1,113 @@
+"""Workloads: what is trained. Bundled ones, and how a user's own is found."""
+
+from __future__ import annotations
+
+import importlib
+import importlib.util
+import inspect
+import sys
+import traceback
+from collections.abc import Mapping
+from pathlib import Path
+from types import ModuleType
+from typing import TYPE_CHECKING, Any, cast
+
+from tradewind.errors import WorkloadError, nearest
+from tradewind.folder import RunFolder
+from tradewind.journal import Record
+from tradewind.pack import Value
+from tradewind.results import rebuild_with
+from tradewind.workloads.contract import Workload
+
+if TYPE_CHECKING:
+    from torch import nn
+
+BUNDLED = {"storm": "tradewind.workloads.storm:Storm"}
+
+
+def find(reference: str, folder: Path) -> Any:
+    """The class or function that a study names: bundled, "module:name" or "file.py:name"."""
+    module, colon, name = BUNDLED.get(reference, reference).rpartition(":")
+    if not colon:
+        raise WorkloadError(f'workload {reference!r}: {nearest(reference, BUNDLED)}, or "module:name" of your own')
+    target: Any = _import(reference, module, folder)
+    for part in name.split("."):
+        if not hasattr(target, part):
+            names = [n for n, value in vars(target).items() if callable(value) and not n.startswith("_")]
+            raise WorkloadError(f"workload {reference!r}: {module} has no {part!r}; {nearest(part, names)}")
+        target = getattr(target, part)
+    if not callable(target):
+        raise WorkloadError(f"workload {reference!r} is a {type(target).__name__}; allowed: a class or a function")
+    return target
+
+
+def is_network(target: Any) -> bool:
+    """Whether this is a workload class, with data and a model; otherwise it is a plain function."""
+    return inspect.isclass(target) and all(hasattr(target, name) for name in ("data", "model", "loss", "scores"))
+
+
+def make(target: Any, data: Mapping[str, Value]) -> Workload:
+    """A workload built with the study's `data` as keyword arguments."""
+    known = [name for name in inspect.signature(target).parameters]
+    for name in data:
+        if name not in known:
+            raise WorkloadError(f"data.{name}: not known to {target.__name__}; {nearest(name, known)}")
+    return cast(Workload, target(**data))
+
+
+def data_identity(target: Any, data: Mapping[str, Value]) -> dict[str, Value]:
+    """The study's `data` with the workload's defaults filled in: the same data, the same identity."""
+    if not is_network(target):
+        return dict(data)
+    bound = inspect.signature(target).bind_partial(**data)
+    bound.apply_defaults()
+    return dict(bound.arguments)
+
+
+def rebuild(folder: RunFolder, record: Record) -> nn.Module:
+    """The trained network of a record, from its weights."""
+    from safetensors.torch import load_file
+
+    study = folder.study()
+    assert study is not None, "only a study leaves weights"
+    config = {**record["config"], "seed": record["seed"], "data_seed": record["data_seed"]}
+    model = make(find(study.workload, study.folder), study.data).model(config)
+    model.load_state_dict(load_file(folder.model(record["key"])))
+    return model.eval()
+
+
+rebuild_with(rebuild)
+
+
+def _import(reference: str, module: str, folder: Path) -> ModuleType:
+    try:
+        if module.endswith(".py"):
+            return _import_file(reference, (folder / module).resolve())
+        if str(folder) not in sys.path:
+            sys.path.insert(0, str(folder))
+        return importlib.import_module(module)
+    except WorkloadError:
+        raise
+    except Exception as error:
+        at = traceback.extract_tb(error.__traceback__)[-1]
+        place = f" ({at.filename}:{at.lineno})" if not at.filename.startswith("<frozen") else ""
+        raise WorkloadError(
+            f"workload {reference!r}: importing {module} raised {type(error).__name__}: {error}{place}; "
+            f"looked in {folder} and in the installed packages"
+        ) from error
+
+
+def _import_file(reference: str, path: Path) -> ModuleType:
+    name = path.stem
+    loaded = sys.modules.get(name)
+    if loaded is not None and getattr(loaded, "__file__", None) == str(path):
+        return loaded
+    if not path.exists():
+        raise WorkloadError(f"workload {reference!r}: no such file: {path}")
+    spec = importlib.util.spec_from_file_location(name, path)
+    assert spec is not None and spec.loader is not None
+    found = importlib.util.module_from_spec(spec)
+    sys.modules[name] = found
+    sys.path.insert(0, str(path.parent))
+    spec.loader.exec_module(found)
+    return found

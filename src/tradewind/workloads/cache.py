@@ -1,0 +1,50 @@
+"""Arrays that are made once on a machine and read by all."""
+
+from __future__ import annotations
+
+import os
+import uuid
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from tradewind.errors import DataError
+
+Arrays = tuple[np.ndarray[Any, Any], ...]
+
+
+def cached(name: str, parts: Sequence[str], make: Callable[[], Arrays]) -> Arrays:
+    """The arrays stored under a name that stands for their content, mapped; made if absent or unreadable."""
+    folder = Path(os.environ.get("TRADEWIND_CACHE") or Path.home() / ".cache" / "tradewind")
+    paths = [folder / f"{name}.{part}.npy" for part in parts]
+    try:
+        return _mapped(paths)
+    except (OSError, ValueError, EOFError):
+        pass  # absent, torn or cut short: all the same, made anew
+    arrays = make()
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        for path, array in zip(paths, arrays, strict=True):
+            _store(array, path)
+        return _mapped(paths)
+    except OSError as error:
+        raise DataError(f"{folder}: data can't be kept there ({error}); set TRADEWIND_CACHE") from error
+
+
+def _mapped(paths: Sequence[Path]) -> Arrays:
+    return tuple(np.load(path, mmap_mode="r") for path in paths)
+
+
+def _store(array: np.ndarray[Any, Any], path: Path) -> None:
+    """Write aside and rename: a reader sees a whole file or none; of several writers of the same, any will do."""
+    aside = path.with_suffix(f".{uuid.uuid4().hex}")
+    try:
+        with aside.open("xb") as file:
+            np.save(file, array)
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(aside, path)
+    finally:
+        aside.unlink(missing_ok=True)
