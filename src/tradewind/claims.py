@@ -30,15 +30,15 @@ class Claims:
         self._file = self._sign()
         self._beat = time.monotonic()
 
-    def take(self, block: int) -> bool:
-        """Try to own a block; False while another owner lives."""
+    def take(self, block: int) -> int | None:
+        """Try to own a block: the generation of the claim, or None while another owner lives."""
         generation = 0
         while True:
             name = self._names / f"{block}.{generation}"
             if self._link(name):
-                return True
+                return generation
             if not owner_gone(name):
-                return False
+                return None
             generation += 1
 
     def beat(self) -> None:

@@ -6,14 +6,13 @@ import contextlib
 import json
 import os
 import secrets
-import shutil
 import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 from tradewind.errors import RunError, StudyError
-from tradewind.study import Study, read_json
+from tradewind.jsonfile import read_json
 
 FORMAT = 1
 
@@ -30,6 +29,8 @@ class RunFolder:
         self.owners = path / "owners"
         self.editions = path / "editions"
         self.machines = path / "machines"
+        self.checkpoints = path / "checkpoints"
+        self.trials = path / "trials"
         self.models = path / "models"
         self.cache = path / "cache"
 
@@ -72,31 +73,30 @@ class RunFolder:
 
     @property
     def study_file(self) -> Path:
-        """The newest edition of the study."""
+        """The study as run, in its newest edition."""
         return self.path / "study.json"
+
+    @property
+    def _beside(self) -> Path:
+        return self.path / "edition.json"
 
     def _names(self) -> set[str]:
         folders = {value.name for value in vars(self).values() if value != self.path}
-        return folders | {"checkpoints", self._mark.name, self.study_file.name}
+        return folders | {self._mark.name, self.study_file.name, self._beside.name}
 
-    def study(self) -> Study | None:
-        """The newest edition of the study; None in a run that was imported."""
+    def edition(self) -> dict[str, Any]:
+        """The newest edition: `study` itself, and the `folder`, `file`, `metric` and `direction` beside it."""
         if not self.study_file.exists():
-            return None
-        content = read_json(self.study_file)
-        return Study(**content["study"]).at(Path(content["folder"]))
+            return {}
+        return {**read_json(self._beside), "study": read_json(self.study_file)}
 
-    def objective(self) -> tuple[str, str]:
-        """The metric that `best` means and its direction; empty where the study leaves it open."""
-        content = read_json(self.study_file) if self.study_file.exists() else {}
-        return content.get("metric", ""), content.get("direction", "")
-
-    def keep_study(self, study: Study, edition: str, metric: str = "", direction: str = "") -> None:
+    def keep_edition(self, name: str, edition: dict[str, Any]) -> None:
         """Make this the newest edition; earlier ones stay under editions/."""
-        content = {"study": study.plain(), "folder": str(study.folder), "metric": metric, "direction": direction}
-        text = json.dumps(content, indent=1).encode()
-        write_aside(self.editions / f"{edition}.json", text)
-        write_aside(self.study_file, text)
+        study = json.dumps(edition["study"], indent=1).encode()
+        beside = {key: value for key, value in edition.items() if key != "study"}
+        write_aside(self.editions / f"{name}.json", study)
+        write_aside(self._beside, json.dumps(beside, indent=1).encode())
+        write_aside(self.study_file, study)
 
     def journal(self, owner: str) -> Path:
         """The journal of one process lifetime."""
@@ -111,8 +111,12 @@ class RunFolder:
         return self.owners / f"{owner}.json"
 
     def checkpoint(self, key: str) -> Path:
-        """Where a trial keeps what it needs to go on; also the folder a user's function may use."""
-        return self.path / "checkpoints" / key
+        """What an interrupted trial needs to go on."""
+        return self.checkpoints / f"{key}.safetensors"
+
+    def trial(self, key: str) -> Path:
+        """The folder that a user's function or command may use as it likes."""
+        return self.trials / key
 
     def model(self, key: str) -> Path:
         """The trained weights of a trial."""
@@ -124,14 +128,10 @@ class RunFolder:
         if not path.exists():
             write_aside(path, json.dumps(facts, indent=1).encode())
 
-    def forget_checkpoint(self, key: str) -> None:
-        """Remove what a finished trial no longer needs."""
-        shutil.rmtree(self.checkpoint(key), ignore_errors=True)
 
-
-def default_path(study: Study) -> Path:
-    """Where a study runs unless told otherwise."""
-    return Path("runs") / study.name.replace("/", "-").replace("\0", "").strip(". ")
+def default_path(name: str) -> Path:
+    """Where the study of this name runs unless told otherwise."""
+    return Path("runs") / name.replace("/", "-").replace("\0", "").strip(". ")
 
 
 def set_aside(path: Path) -> Path | None:

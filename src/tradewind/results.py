@@ -89,9 +89,22 @@ class Results:
             raise Mistake(f"{self.folder.path}: no column {name!r}; {nearest(name, self.names())}")
         return np.asarray(self._all.column(name).decoded()[self._counted])
 
+    def items(self, name: str) -> list[Any]:
+        """One column as plain values, None where there is none."""
+        everything = self._all.column(name).items()
+        return [everything[row] for row in self._counted]
+
     def keys(self) -> list[str]:
         """The keys of the trials."""
         return [self._all.key(row) for row in self._counted]
+
+    def ended(self, key: str) -> bool:
+        """Whether a trial has ended."""
+        return bool(np.any(self._all.keys[:, 0] == int(key[:16], 16)))
+
+    def ends(self) -> dict[str, int]:
+        """How far each journal was read."""
+        return dict(self._all.ends)
 
     def attempts(self) -> dict[str, int]:
         """How often each trial that only failed has been tried."""
@@ -113,10 +126,7 @@ class Results:
         """All trials as a pandas frame."""
         import pandas as pd
 
-        columns = {name: pd.Series(self._all.column(name).items()).iloc[self._counted] for name in self.names()}
-        frame = pd.DataFrame(columns).reset_index(drop=True)
-        frame.insert(0, "key", self.keys())
-        return frame
+        return pd.DataFrame({"key": self.keys(), **{name: self.items(name) for name in self.names()}})
 
     def table(
         self, rows: str, columns: str, by: str | None = None, value: str = "wall_s", stat: str = "median"
@@ -180,7 +190,8 @@ class Results:
 
     def objective(self) -> tuple[str, bool]:
         """The metric that `best` means, and whether lower is better."""
-        metric, direction = self.folder.objective()
+        edition = self.folder.edition()
+        metric, direction = edition.get("metric", ""), edition.get("direction", "")
         if not metric:
             scores = self.names("scores") or self.names("last")
             metric = "score" if "score" in scores else scores[0] if scores else ""

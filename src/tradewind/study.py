@@ -22,6 +22,7 @@ from pydantic import (
 )
 
 from tradewind.errors import StudyError, nearest
+from tradewind.jsonfile import read_json
 from tradewind.pack import Limits, Purpose, Value
 from tradewind.where import Condition
 
@@ -142,6 +143,7 @@ class Study(Part):
     retries: Annotated[int, Field(ge=0)] = 0
 
     _folder: Path = PrivateAttr(default_factory=Path.cwd)
+    _file: Path | None = PrivateAttr(None)
 
     def __init__(self, **fields: Any) -> None:
         try:
@@ -185,7 +187,14 @@ class Study(Part):
             study = cls(**content)
         except StudyError as error:
             raise StudyError(f"{path}: {str(error).removeprefix('study: ')}") from None
-        study._folder = path.resolve().parent
+        study._folder, study._file = path.resolve().parent, path
+        return study
+
+    @classmethod
+    def of_edition(cls, edition: Mapping[str, Any]) -> Study:
+        """The study as a run folder keeps it."""
+        study = cls(**edition["study"])
+        study._folder = Path(edition["folder"])
         return study
 
     @property
@@ -193,43 +202,15 @@ class Study(Part):
         """Where the user's own modules and files are looked for."""
         return self._folder
 
-    def at(self, folder: Path) -> Study:
-        """The same study with another folder for the user's own modules."""
-        study = self.model_copy()
-        study._folder = folder
-        return study
+    def edition(self, metric: str) -> dict[str, Any]:
+        """The study as a run folder keeps it, with what it takes to find the user's modules again."""
+        beside = {"folder": str(self._folder), "file": str(self._file or ""), "metric": metric}
+        return {**beside, "direction": self.search.direction or "", "study": self.plain()}
 
     def plain(self) -> dict[str, Any]:
         """The study as JSON: what was set, nothing else."""
         content: dict[str, Any] = self.model_dump(mode="json", exclude_defaults=True)
         return content
-
-
-def read_json(path: Path) -> Any:
-    """The content of a JSON file; strict (no NaN, no key twice), with the place of a fault."""
-
-    def once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-        found = dict(pairs)
-        if len(found) < len(pairs):
-            names = [name for name, _ in pairs]
-            raise StudyError(f"{path}: key {next(n for n in names if names.count(n) > 1)!r} stands twice; keep one")
-        return found
-
-    def constant(text: str) -> None:
-        raise StudyError(f"{path}: found {text}; allowed: finite numbers")
-
-    try:
-        return json.loads(path.read_bytes().decode(), object_pairs_hook=once, parse_constant=constant)
-    except FileNotFoundError:
-        raise StudyError(f"{path}: no such file; `tradewind studies` lists the bundled ones") from None
-    except OSError as error:
-        raise StudyError(f"{path}: can't be read: {error.strerror}") from None
-    except UnicodeDecodeError:
-        raise StudyError(f"{path}: not a text file in UTF-8") from None
-    except json.JSONDecodeError as error:
-        raise StudyError(f"{path}:{error.lineno}:{error.colno}: not JSON: {error.msg}") from None
-    except RecursionError:
-        raise StudyError(f"{path}: nested too deeply; a study has three levels") from None
 
 
 def complaint(error: ValidationError, model: type[Part]) -> str:

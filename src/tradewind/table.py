@@ -27,7 +27,7 @@ MISSING = "–"
 MOST_CELLS = 1_000_000
 MARKDOWN = str.maketrans({"|": r"\|", "<": "&lt;"})
 LATEX = str.maketrans({c: f"\\{c}" for c in "&%$#_{}"})
-LATEX |= str.maketrans({"\\": r"\textbackslash{}", "~": r"\textasciitilde{}", "^": r"\^{}", "–": "--"})
+LATEX |= str.maketrans({"\\": r"\textbackslash{}", "~": r"\~{}", "^": r"\^{}", "[": "{[}", "–": "--"})
 
 
 @dataclass(frozen=True)
@@ -196,7 +196,7 @@ def _codes(column: Array) -> tuple[Array, list[Value]]:
     items = column.tolist()
     # Keys of their own cost half a second per million; only lists, 1 beside True, and NaN need them.
     keys = items if set(map(type, items)) - {type(None)} in ({str}, {bool}) else list(map(_identity, items))
-    labels = dict(zip(keys, items, strict=True))
+    labels = {key: key for key in set(keys)} if keys is items else dict(zip(keys, items, strict=True))
     ordered = sorted(labels, key=_order)
     place = {key: code for code, key in enumerate(ordered)}
     codes = np.fromiter(map(place.__getitem__, keys), np.intp, len(keys))
@@ -204,8 +204,8 @@ def _codes(column: Array) -> tuple[Array, list[Value]]:
 
 
 def _identity(item: Value) -> Value:
-    own = (type(item), json.dumps(item, sort_keys=True)) if isinstance(item, bool | list | dict) else item
-    return own if own == own else None
+    kind = type(item)
+    return (kind, repr(item)) if kind in (list, bool, dict) else item if item == item else None
 
 
 def _order(key: Value) -> tuple[int, float, list[Any]]:

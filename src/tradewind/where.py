@@ -21,7 +21,7 @@ ALLOWED = (
 )
 
 _Run = Callable[[Mapping[str, Value]], Value]
-_Test = Callable[[Mapping[str, Value]], bool]
+Test = Callable[[Mapping[str, Value]], bool]
 _NUMBERS = frozenset({int, float})
 
 
@@ -103,7 +103,7 @@ def _term(node: ast.expr, depth: int = 0) -> _Term:
             return _arithmetic(_ARITHMETIC[type(symbol)], _term(left, depth + 1), _term(right, depth + 1))
         case ast.BoolOp(op=word, values=parts):
             tests = tuple(_truth(_term(part, depth + 1)) for part in parts)
-            return _Term("truth", _joined(tests, decisive=isinstance(word, ast.Or)))
+            return _Term("truth", joined(tests, decisive=isinstance(word, ast.Or)))
         case ast.Compare():
             return _Term("truth", _comparison(node, depth + 1))
     raise StudyError(f"found {_shown(ast.unparse(node))}; allowed: {ALLOWED}")
@@ -142,7 +142,7 @@ def _power(a: float, b: float) -> float:
         raise ArithmeticError(f"no number for {_shown(a)} ** {_shown(b)}") from None
 
 
-def _truth(term: _Term) -> _Test:
+def _truth(term: _Term) -> Test:
     """The test that a term makes; only true and false count, so that a forgotten `== 1` is found."""
     run = term.run
     if term.kind == "truth":
@@ -159,7 +159,7 @@ def _truth(term: _Term) -> _Test:
     return test
 
 
-def _joined(tests: tuple[_Test, ...], decisive: bool) -> _Test:
+def joined(tests: tuple[Test, ...], decisive: bool) -> Test:
     """`and` ends at the first false, `or` at the first true."""
 
     def test(config: Mapping[str, Value]) -> bool:
@@ -171,7 +171,7 @@ def _joined(tests: tuple[_Test, ...], decisive: bool) -> _Test:
     return test
 
 
-def _comparison(node: ast.Compare, depth: int) -> _Test:
+def _comparison(node: ast.Compare, depth: int) -> Test:
     """A comparison or a chain of them; each part runs once, or nested chains would take 2**depth steps."""
     terms = [_term(node.left, depth)]
     for symbol, right in zip(node.ops, node.comparators, strict=True):
@@ -179,6 +179,9 @@ def _comparison(node: ast.Compare, depth: int) -> _Test:
             raise StudyError(f"found `is`; allowed: {ALLOWED}")
         terms.append(_list(right, depth) if isinstance(symbol, ast.In | ast.NotIn) else _term(right, depth))
     compare, first, second = _COMPARE[type(node.ops[0])], terms[0].run, terms[1].run
+    if len(terms) == 2 and terms[1].fixed:  # the most frequent kind saves a call
+        limit = second({})
+        return lambda config: compare(first(config), limit)
     if len(terms) == 2:
         return lambda config: compare(first(config), second(config))
     rest = [(_COMPARE[type(symbol)], term.run) for symbol, term in zip(node.ops, terms[1:], strict=True)]
@@ -212,10 +215,6 @@ def _same(a: Value, b: Value) -> bool:
     return bool(a == b) and (type(a) is bool) == (type(b) is bool)
 
 
-def _within(a: Value, values: list[Value]) -> bool:
-    return any(map(partial(_same, a), values))
-
-
 def _by_size(operation: Callable[[Value, Value], bool]) -> Callable[[Value, Value], bool]:
     """A comparison of two numbers or two texts."""
 
@@ -245,6 +244,6 @@ _COMPARE: dict[type[ast.cmpop], Callable[[Value, Value], bool]] = {
     ast.GtE: _by_size(operator.ge),
     ast.Eq: _same,
     ast.NotEq: lambda a, b: not _same(a, b),
-    ast.In: _within,
-    ast.NotIn: lambda a, b: not _within(a, b),
+    ast.In: lambda a, values: any(map(partial(_same, a), values)),
+    ast.NotIn: lambda a, values: not any(map(partial(_same, a), values)),
 }

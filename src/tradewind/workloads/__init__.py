@@ -10,17 +10,11 @@ import traceback
 from collections.abc import Mapping
 from pathlib import Path
 from types import ModuleType
-from typing import TYPE_CHECKING, Any, cast
+from typing import Any, cast
 
-from tradewind.errors import WorkloadError, nearest
-from tradewind.folder import RunFolder
-from tradewind.journal import Record
+from tradewind.errors import Mistake, WorkloadError, nearest
 from tradewind.pack import Value
-from tradewind.results import rebuild_with
 from tradewind.workloads.contract import Workload
-
-if TYPE_CHECKING:
-    from torch import nn
 
 BUNDLED = {"storm": "tradewind.workloads.storm:Storm"}
 
@@ -52,7 +46,12 @@ def make(target: Any, data: Mapping[str, Value]) -> Workload:
     for name in data:
         if name not in known:
             raise WorkloadError(f"data.{name}: not known to {target.__name__}; {nearest(name, known)}")
-    return cast(Workload, target(**data))
+    try:
+        return cast(Workload, target(**data))
+    except Mistake:
+        raise
+    except Exception as error:
+        raise WorkloadError(f"data: {target.__name__}({data}) raised {type(error).__name__}: {error}") from error
 
 
 def data_identity(target: Any, data: Mapping[str, Value]) -> dict[str, Value]:
@@ -62,21 +61,6 @@ def data_identity(target: Any, data: Mapping[str, Value]) -> dict[str, Value]:
     bound = inspect.signature(target).bind_partial(**data)
     bound.apply_defaults()
     return dict(bound.arguments)
-
-
-def rebuild(folder: RunFolder, record: Record) -> nn.Module:
-    """The trained network of a record, from its weights."""
-    from safetensors.torch import load_file
-
-    study = folder.study()
-    assert study is not None, "only a study leaves weights"
-    config = {**record["config"], "seed": record["seed"], "data_seed": record["data_seed"]}
-    model = make(find(study.workload, study.folder), study.data).model(config)
-    model.load_state_dict(load_file(folder.model(record["key"])))
-    return model.eval()
-
-
-rebuild_with(rebuild)
 
 
 def _import(reference: str, module: str, folder: Path) -> ModuleType:

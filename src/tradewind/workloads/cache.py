@@ -34,11 +34,12 @@ def cached(name: str, parts: Sequence[str], make: Callable[[], Arrays]) -> Array
 
 
 def _mapped(paths: Sequence[Path]) -> Arrays:
-    return tuple(np.load(path, mmap_mode="r") for path in paths)
+    # copy on write: torch warns of read-only arrays, and no page is ever written
+    return tuple(np.load(path, mmap_mode="c") for path in paths)
 
 
 def _store(array: np.ndarray[Any, Any], path: Path) -> None:
-    """Write aside and rename: a reader sees a whole file or none; of several writers of the same, any will do."""
+    """Write aside and rename: readers see a whole file or none, and any of several writers may be last."""
     aside = path.with_suffix(f".{uuid.uuid4().hex}")
     try:
         with aside.open("xb") as file:

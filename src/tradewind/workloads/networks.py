@@ -50,8 +50,10 @@ def _check(filters: Sequence[int], kernel: int, activation: str, pool: str, side
         raise WorkloadError(f"filters: found {filters!r}; allowed: a list of whole numbers from 1")
     if side < 2 ** (len(filters) - 1):
         most = side.bit_length()
-        raise WorkloadError(f"filters: found {len(filters)} layers, with a pool between each two; "
-                            f"images of side {side} allow {most}")
+        raise WorkloadError(
+            f"filters: found {len(filters)} layers, with a pool between each two; "
+            f"images of side {side} allow {most}"
+        )
     if kernel % 2 == 0:
         raise WorkloadError(f"kernel: found {kernel}; allowed: odd numbers, so that the image keeps its size")
     for name, value, known in (("activation", activation, ACTIVATIONS), ("pool", pool, POOLS)):

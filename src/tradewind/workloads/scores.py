@@ -35,8 +35,8 @@ def binary_scores(logits: torch.Tensor, targets: torch.Tensor) -> dict[str, floa
 
 def _area(logits: torch.Tensor, events: torch.Tensor) -> torch.Tensor:
     """The area under the ROC curve from ranks, equal logits sharing their mean rank; NaN with one class."""
-    _, group, sizes = logits.unique(return_inverse=True, return_counts=True)
-    ranks = (sizes.cumsum(0) - (sizes - 1) / 2.0)[group]
+    order = logits.sort().values
+    ranks = (torch.searchsorted(order, logits) + torch.searchsorted(order, logits, right=True) + 1) / 2.0
     positives = events.sum().double()
-    above = (ranks * events).sum() - positives * (positives + 1) / 2
+    above = (ranks * events).sum(dtype=torch.float64) - positives * (positives + 1) / 2
     return above / (positives * (len(logits) - positives))

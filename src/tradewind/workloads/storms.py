@@ -5,7 +5,7 @@ A patch is 32×32 cells of 3 km, rows growing northward: composite reflectivity 
 it, neighbours, a mesocyclone (or, at times, an anticyclone) in its right rear with inflow and a hook echo,
 a cold outflow and a wind shift line. The next hour's vorticity grows from the mesocyclone's; outflow that
 undercuts it slows it, inflow and vigour feed it, and part is chance. Labels: vorticity above 0.005 /s, near
-8 % of storms (NCAR's files: 4.6 to 5.3 %). Means and spreads are near those of NCAR's patches.
+9 % of storms (NCAR's files: 4.6 to 5.3 %). Means and spreads are near those of NCAR's patches.
 """
 
 from __future__ import annotations
@@ -73,16 +73,16 @@ def _hidden(rng: np.random.Generator) -> _Storms:
     vigour = _normal(rng)
     heading = _normal(rng, 0.8, 0.8)
     core_x, core_y = _normal(rng, 0.0, 1.5), _normal(rng, 0.0, 1.5)
-    flank = heading - _normal(rng, 2.1, 0.5)  # the right rear
-    distance = np.exp(_normal(rng, 1.3, 0.35))
     side = np.where(rng.random((_CHUNK, 1, 1)) < 0.85, np.float32(1), np.float32(-1))
+    flank = heading - side * _normal(rng, 2.1, 0.5)  # the right rear; anticyclones mirror it
+    distance = np.exp(_normal(rng, 1.3, 0.35))
     return _Storms(
         vigour=vigour,
         heading=heading,
         core_x=core_x,
         core_y=core_y,
-        spin_x=core_x + distance * np.cos(flank * side),
-        spin_y=core_y + distance * np.sin(flank * side),
+        spin_x=core_x + distance * np.cos(flank),
+        spin_y=core_y + distance * np.sin(flank),
         spin=side * np.minimum(np.exp(1.55 + 0.45 * vigour + _normal(rng, 0.0, 0.40)), 25.0),
         spin_radius=np.exp(_normal(rng, 0.75, 0.25)),
         inflow=_normal(rng, 0.25, 0.30),
@@ -93,6 +93,7 @@ def _hidden(rng: np.random.Generator) -> _Storms:
 
 def _next_vorticity(storms: _Storms, rng: np.random.Generator) -> Array:
     """The greatest vorticity of the next hour, 1/s."""
+    # the mean inside the radius: the circulation around it by its area
     now = 2.0 * np.maximum(storms.spin, 0.0) / (storms.spin_radius * CELL_M)
     undercut = storms.outflow / (storms.outflow + np.abs(storms.spin))
     growth = 0.3 * storms.vigour - 0.3 + 0.9 * (storms.inflow - 0.25) - 1.4 * (undercut - 0.4)
@@ -131,7 +132,8 @@ def _hook(storms: _Storms) -> Array:
     angles = start + np.sign(storms.spin[:, 0]) * steps
     radii = storms.spin_radius[:, 0] * np.linspace(1.7, 1.2, 7, dtype=np.float32)
     x, y = storms.spin_x[:, 0] + radii * np.cos(angles), storms.spin_y[:, 0] + radii * np.sin(angles)
-    peaks = 1.2 * np.minimum(np.abs(storms.spin[:, 0]), 14.0) * np.linspace(1.0, 0.5, 7, dtype=np.float32)
+    fading = np.linspace(1.2, 0.6, 7, dtype=np.float32)
+    peaks: Array = np.minimum(np.abs(storms.spin[:, 0]), np.float32(14.0)) * fading
     return _blobs(x, y, np.full_like(x, 0.9), peaks)
 
 
@@ -172,7 +174,7 @@ def _normal(rng: np.random.Generator, mean: float = 0.0, spread: float = 1.0) ->
 
 
 def _blobs(x: Array, y: Array, radius: Array, peak: Array) -> Array:
-    """The sum of round hills, all arguments (n, hills): a product of columns and rows, so of few exponentials."""
+    """The sum of round hills, all arguments (n, hills): rows times columns, so few exponentials."""
     scale = -0.5 / radius[:, :, None] ** 2
     rows = peak[:, :, None] * np.exp(scale * (_AXIS - y[:, :, None]) ** 2)
     columns = np.exp(scale * (_AXIS - x[:, :, None]) ** 2)

@@ -1,0 +1,42 @@
+"""Tradewind: how should I train this? Tune and time many networks from one study.
+
+Study, Space, run and Results are the nouns; `tradewind --help` is the same from the command line.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+__version__ = "0.1.0"
+
+if TYPE_CHECKING:
+    from tradewind.results import Results
+    from tradewind.run import run
+    from tradewind.space import Space
+    from tradewind.study import Study
+    from tradewind.workloads.contract import Data, Hyperparameter, Split
+
+__all__ = ["Data", "Hyperparameter", "Results", "Space", "Split", "Study", "run"]
+
+_HOMES = {
+    "Data": "workloads.contract",
+    "Hyperparameter": "workloads.contract",
+    "Results": "results",
+    "Space": "space",
+    "Split": "workloads.contract",
+    "Study": "study",
+    "run": "run",
+}
+
+
+def __getattr__(name: str) -> Any:
+    """Load a public name when it is first used, so that `import tradewind` costs nothing."""
+    import importlib
+
+    if name not in _HOMES:
+        raise AttributeError(f"module 'tradewind' has no attribute {name!r}")
+    if name == "Results":
+        importlib.import_module("tradewind.models")  # says how trained networks are made again
+    found = getattr(importlib.import_module(f"tradewind.{_HOMES[name]}"), name)
+    globals()[name] = found  # also over the submodule of the same name, such as tradewind.run
+    return found

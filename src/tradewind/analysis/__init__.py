@@ -1,0 +1,1 @@
+"""Analysis: results in, plain values out."""

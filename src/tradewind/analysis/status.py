@@ -1,0 +1,93 @@
+"""How far a run is: what has ended, what is running now, what is left and how long that takes."""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+import numpy as np
+
+from tradewind.claims import owner_gone
+from tradewind.errors import Mistake
+from tradewind.folder import RunFolder
+from tradewind.journal import Reading, Record, owner_of
+from tradewind.results import Results
+from tradewind.schedule.trials import Trials
+from tradewind.study import Study
+
+
+def status(folder: RunFolder) -> dict[str, Any]:
+    """Done, running, stopped, failed, left, and the expected time to the end, as plain values."""
+    results = Results.load(folder.path)
+    running, jobs = _running(folder, results)
+    counts = results.counts()
+    total, exact = _total(folder, len(results))
+    left = max(0, total - sum(counts.values()) - len(running))
+    return {
+        "folder": str(folder.path), "name": folder.edition().get("study", {}).get("name", ""),
+        "trials": total, "exact": exact, **counts, "running": len(running), "left": left,
+        "eta_s": _eta_s(results, left + len(running), len(running)), "jobs": jobs, "in_progress": running,
+        "duplicates": results.duplicates, "skipped_lines": results.skipped_lines, "best": _best(results),
+    }  # fmt: skip
+
+
+def _total(folder: RunFolder, ended: int) -> tuple[int, bool]:
+    edition = folder.edition()
+    if not edition:
+        return ended, True
+    try:
+        return Trials(Study.of_edition(edition)).count()
+    except Mistake:
+        return ended, False  # the user's module is not here; what has ended is still known
+
+
+def _running(folder: RunFolder, results: Results) -> tuple[list[Record], int]:
+    found: dict[str, Record] = {}
+    jobs = 0
+    for path in folder.journals.glob("*.jsonl"):
+        if owner_gone(folder.owner(owner_of(path))):
+            continue
+        jobs += 1
+        here: dict[str, Record] = {}
+        for _, line in Reading(path).lines():
+            if line["kind"] == "started":
+                fields = {name: line[name] for name in ("key", "trial", "attempt", "at")}
+                here[line["key"]] = {**fields, "epoch": 0, "scores": {}}
+            elif line["kind"] == "epoch" and line["key"] in here:
+                here[line["key"]].update(epoch=line["epoch"], scores=line["scores"])
+            elif line["kind"] == "finished":
+                here.pop(line["key"], None)
+        found |= here
+    return list(found.values()), jobs
+
+
+def _eta_s(results: Results, left: int, at_once: int) -> float | None:
+    """From the median time of what has ended; None where nothing has, or nothing runs."""
+    if not left:
+        return 0.0
+    if not len(results) or not at_once:
+        return None
+    seconds = results.column("finished") - results.column("started")
+    return round(float(np.nanmedian(seconds)) * left / at_once, 1)
+
+
+def _best(results: Results) -> dict[str, Any] | None:
+    try:
+        best = results.best()
+    except Mistake:
+        return None
+    return {"trial": best.record["trial"], "metric": best.metric, "value": best.value, "config": best.record["config"]}
+
+
+def ago(seconds: float) -> str:
+    """How long ago, in words."""
+    return duration(time.time() - seconds) + " ago"
+
+
+def duration(seconds: float) -> str:
+    """A time span as people say it."""
+    if seconds < 100:
+        return f"{seconds:.1f} s" if seconds < 10 else f"{seconds:.0f} s"
+    if seconds < 5400:
+        return f"{seconds / 60:.0f} min"
+    return f"{seconds / 3600:.1f} h" if seconds < 172_800 else f"{seconds / 86_400:.1f} days"

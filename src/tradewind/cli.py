@@ -1,0 +1,203 @@
+"""The command line: one short function per command; the work is done elsewhere."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from tradewind.errors import Interrupted, Mistake, TradewindError
+
+app = typer.Typer(
+    name="tradewind",
+    help="How should I train this? Tune and time many networks from one study file.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    rich_markup_mode=None,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+
+StudyArg = Annotated[str, typer.Argument(metavar="STUDY", help="A study file, or the name of a bundled study.")]
+RunArg = Annotated[Path, typer.Argument(metavar="RUN", help="A run folder.")]
+SetOption = Annotated[
+    list[str], typer.Option("--set", metavar="KEY=VALUE", help="Change the study, e.g. space.batch_size=[64,128].")
+]
+JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON.")]
+
+
+def _version(asked: bool) -> None:
+    if asked:
+        from tradewind import __version__
+
+        typer.echo(f"tradewind {__version__}")
+        raise typer.Exit
+
+
+@app.callback(epilog="Example: tradewind run quick && tradewind table runs/quick --rows batch_size --columns augment")
+def _app(
+    version: Annotated[bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version.")] = False,
+) -> None:
+    pass
+
+
+@app.command(epilog="Example: tradewind run study.json --workers 4 --set repeats=3 --max-time 2h")
+def run(
+    study: StudyArg,
+    out: Annotated[Path | None, typer.Option(metavar="DIR", help="The run folder; default runs/<study name>.")] = None,
+    engine: Annotated[str, typer.Option(help="auto, serial (in the foreground, for a debugger) or processes.")] = "auto",
+    schedule: Annotated[str, typer.Option(help="dispatch: workers get trials as they get free.")] = "dispatch",
+    workers: Annotated[int | None, typer.Option(metavar="N", help="Default: one per core, or one per GPU.")] = None,
+    set_: SetOption = [],  # noqa: B006
+    max_time: Annotated[str, typer.Option(metavar="T", help="Stop, resumably, after e.g. 90s, 30m or 2h.")] = "",
+    retry_failed: Annotated[bool, typer.Option("--retry-failed", help="Run failed trials again.")] = False,
+    fresh: Annotated[bool, typer.Option("--fresh", help="Start anew; an old run is moved aside.")] = False,
+    quiet: Annotated[bool, typer.Option("--quiet", help="No progress.")] = False,
+) -> None:
+    """Run a study, or go on with it: what is done is never done again."""
+    from tradewind.commands import run_command
+
+    code = run_command(
+        study, out, quiet, list(set_), schedule,
+        engine=engine, workers=workers, max_time=max_time, retry_failed=retry_failed, fresh=fresh,
+    )  # fmt: skip
+    raise typer.Exit(code)
+
+
+@app.command(epilog="Example: tradewind check study.json --json")
+def check(
+    study: StudyArg,
+    workers: Annotated[int | None, typer.Option(metavar="N", help="For how many workers.")] = None,
+    set_: SetOption = [],  # noqa: B006
+    as_json: JsonOption = False,
+    schema: Annotated[bool, typer.Option("--schema", help="Print the JSON Schema of study files instead.")] = False,
+) -> None:
+    """Is the study valid? How many trials are there, and how long will they take?"""
+    from tradewind.commands import check_command
+
+    typer.echo(check_command(study, workers, list(set_), as_json))
+
+
+@app.command(epilog="Example: tradewind status runs/quick")
+def status(run: RunArg, as_json: JsonOption = False) -> None:
+    """Done, running, stopped, failed, left, and the time to the end."""
+    from tradewind.analysis.status import status as look
+    from tradewind.folder import RunFolder
+    from tradewind.report.pages import status_page
+
+    _print(look(RunFolder.open(run)), status_page, as_json)
+
+
+@app.command(epilog="Example: tradewind show runs/quick 7")
+def show(run: RunArg, trial: Annotated[int, typer.Argument(metavar="TRIAL")], as_json: JsonOption = False) -> None:
+    """One trial: config, times, curve, log, error, and how to run it again alone."""
+    from tradewind.report.pages import trial_page
+    from tradewind.results import Results
+
+    results = Results.load(run)
+    record = results.record(trial)
+    _print({**record, "curve": results.curve(record["key"])}, lambda _: trial_page(results.folder, results, record), as_json)
+
+
+@app.command(epilog="Example: tradewind table runs/quick --rows batch_size --columns data_multiplier --by augment")
+def table(
+    run: RunArg,
+    rows: Annotated[str, typer.Option(metavar="A", help="The hyperparameter down the side.")],
+    columns: Annotated[str, typer.Option(metavar="B", help="The hyperparameter across the top.")],
+    by: Annotated[str | None, typer.Option(metavar="C", help="One block for each of its values.")] = None,
+    value: Annotated[str, typer.Option(metavar="V", help="What to show.")] = "wall_s",
+    stat: Annotated[str, typer.Option(help="mean, median, min, max, std or n.")] = "median",
+    format_: Annotated[str, typer.Option("--format", help="text, markdown, csv, json or latex.")] = "text",
+) -> None:
+    """Results as a table: any hyperparameter in any place."""
+    from tradewind.results import Results
+
+    typer.echo(Results.load(run).table(rows, columns, by, value, stat).render(format_))
+
+
+@app.command(epilog="Example: tradewind best runs/quick --save best.safetensors")
+def best(
+    run: RunArg,
+    save: Annotated[Path | None, typer.Option(metavar="F", help="Copy its trained weights to F.safetensors.")] = None,
+    as_json: JsonOption = False,
+) -> None:
+    """The best trial, and its trained weights."""
+    from tradewind.commands import save_weights
+    from tradewind.report.pages import best_page
+    from tradewind.results import Results
+
+    found = Results.load(run).best()
+    if save is not None:
+        save_weights(found, save)
+    _print({**found.record, "metric": found.metric, "value": found.value}, lambda _: best_page(found), as_json)
+
+
+@app.command(epilog="Example: tradewind export runs/quick --to results.csv")
+def export(run: RunArg, to: Annotated[Path, typer.Option(metavar="F", help="F.csv, F.parquet or F.json.")]) -> None:
+    """All results as a file."""
+    from tradewind.imports import export_results
+    from tradewind.results import Results
+
+    typer.echo(f"{export_results(Results.load(run), to)} results in {to}")
+
+
+@app.command("import", epilog="Example: tradewind import published.json --at tables.table3 --out runs/table3")
+def import_(
+    file: Annotated[Path, typer.Argument(metavar="F", help="F.csv or F.json.")],
+    out: Annotated[Path, typer.Option(metavar="RUN", help="The run folder to make.")],
+    at: Annotated[str, typer.Option(metavar="PATH", help="Where in a nested file, e.g. tables.table8.")] = "",
+    join: Annotated[str, typer.Option(metavar="PATH", help="A second place with further values of the same configs.")] = "",
+    values: Annotated[str, typer.Option(metavar="V,…", help="Which columns are measured; the others are config.")] = "",
+    rename: Annotated[list[str], typer.Option(metavar="A=B", help="Call column A of the file B.")] = [],  # noqa: B006
+) -> None:
+    """Results from elsewhere as a run folder."""
+    from tradewind.commands import renames
+    from tradewind.imports import import_results
+
+    names = [name for name in values.split(",") if name]
+    typer.echo(f"{import_results(file, out, at, join, names, renames(rename))} results in {out}")
+
+
+@app.command(epilog="Example: tradewind studies quick > mine.json")
+def studies(name: Annotated[str | None, typer.Argument(metavar="NAME", help="Print this one.")] = None) -> None:
+    """The bundled studies."""
+    from tradewind.studies import listing, text
+
+    typer.echo(text(name).rstrip() if name else listing())
+
+
+@app.command(epilog="Example: tradewind bench overhead")
+def bench(name: Annotated[str | None, typer.Argument(metavar="NAME", help="Which one; without it, all are listed.")] = None) -> None:
+    """Measure this machine, and Tradewind beside its peers."""
+    from tradewind.bench import listing, measure
+
+    typer.echo(measure(name) if name else listing())
+
+
+def _print(found: dict[str, Any], page: Any, as_json: bool) -> None:
+    typer.echo(json.dumps(found, indent=1, default=str) if as_json else page(found))
+
+
+def main() -> None:
+    """The program; errors become one line and an exit code."""
+    try:
+        app()
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # or the interpreter complains at its end
+        sys.exit(1)
+    except (Mistake, Interrupted) as error:
+        sys.exit(_complain(error))
+    except TradewindError as error:
+        sys.exit(_complain(error))
+    except KeyboardInterrupt:
+        print("tradewind: interrupted", file=sys.stderr)
+        sys.exit(130)
+
+
+def _complain(error: TradewindError) -> int:
+    print(f"tradewind: {error}", file=sys.stderr)
+    return error.exit_code

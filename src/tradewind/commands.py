@@ -1,0 +1,93 @@
+"""What the longer commands do, between the command line and the library."""
+
+from __future__ import annotations
+
+import json
+import re
+import shlex
+import shutil
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from tradewind.analysis.expectation import expectation
+from tradewind.errors import Interrupted, Mistake, RunError
+from tradewind.folder import default_path
+from tradewind.report.live import watcher
+from tradewind.report.pages import best_page, check_page
+from tradewind.results import Best, Results
+from tradewind.run import run
+from tradewind.schedule.trials import Trials
+from tradewind.studies import path_of
+from tradewind.study import Study
+
+UNITS_S = {"": 1, "s": 1, "m": 60, "min": 60, "h": 3600, "d": 86_400}
+
+
+def load(name: str, sets: Sequence[str]) -> Study:
+    """A study by its file, or by the name of a bundled one."""
+    return Study.load(path_of(name), sets)
+
+
+def run_command(
+    name: str, out: Path | None, quiet: bool, sets: list[str], schedule: str, *, max_time: str, **options: Any
+) -> int:
+    """Run a study and say how it ended; the exit code."""
+    if schedule != "dispatch":
+        raise Mistake(f"--schedule {schedule}: allowed: dispatch")
+    study = load(name, sets)
+    path = out or default_path(study.name)
+    try:
+        results = run(study, path, watcher(quiet), max_time_s=seconds(max_time), **options)
+    except Interrupted as stop:
+        command = shlex.join(["tradewind", *(word for word in sys.argv[1:] if word != "--fresh")])
+        raise Interrupted(f"{stop}; nothing recorded is lost, go on with: {command}") from None
+    if not quiet:
+        print(ending(results, path))
+    return 1 if results.counts()["failed"] else 0
+
+
+def ending(results: Results, path: Path) -> str:
+    """The last words of a run: counts, the best trial, where it all is."""
+    counts = ", ".join(f"{count} {state}" for state, count in results.counts().items() if count or state == "done")
+    try:
+        best = f"best {best_page(results.best())}"
+    except RunError:
+        best = "no trial has a score"
+    failed = f"\n`tradewind show {path} TRIAL` tells why one failed" if results.counts()["failed"] else ""
+    return f"{counts}\n{best}\nrun folder {path}{failed}"
+
+
+def check_command(name: str, workers: int | None, sets: list[str], as_json: bool) -> str:
+    """Whether a study is valid and what it will be."""
+    found = expectation(Trials(load(name, sets)), workers)
+    return json.dumps(found, indent=1) if as_json else check_page(found)
+
+
+def save_weights(best: Best, path: Path) -> None:
+    """Copy the weights of the best trial."""
+    if path.suffix != ".safetensors":
+        raise Mistake(f"--save {path}: found {path.suffix or 'no ending'!r}; allowed: .safetensors")
+    try:
+        shutil.copyfile(best.weights, path)
+    except OSError as error:
+        raise Mistake(f"--save {path}: can't be written: {error.strerror}") from None
+
+
+def seconds(text: str) -> float | None:
+    """A time such as 90, 90s, 30m or 2h."""
+    if not text:
+        return None
+    match = re.fullmatch(r"(\d+(?:\.\d+)?)\s*([a-z]*)", text.strip())
+    if not match or match[2] not in UNITS_S or not float(match[1]):
+        raise Mistake(f"--max-time {text}: allowed: a number with s, m, h or d, such as 90s, 30m or 2h")
+    return float(match[1]) * UNITS_S[match[2]]
+
+
+def renames(pairs: list[str]) -> dict[str, str]:
+    """The --rename options."""
+    for pair in pairs:
+        if not all(pair.partition("=")):
+            raise Mistake(f"--rename {pair}: write it as A=B: column A of the file is called B")
+    return {old: new for old, _, new in (pair.partition("=") for pair in pairs)}

@@ -1,0 +1,58 @@
+"""Engines: where workers come from. All take packs by submit() and tell what became of them by poll()."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+from tradewind.pack import Outcome, Pack
+
+TRAINER = "tradewind.train.trainer:Trainer"
+
+
+@dataclass(frozen=True, slots=True)
+class Epoch:
+    """A trial reports progress."""
+
+    worker: int
+    key: str
+    epoch: int
+    scores: Mapping[str, float]
+
+
+@dataclass(frozen=True, slots=True)
+class Ended:
+    """A pack ended, well or badly; there is an outcome for every trial of it."""
+
+    worker: int
+    pack: Pack
+    outcomes: list[Outcome]
+    started: float
+    finished: float
+    log: Mapping[str, Any] = field(default_factory=dict)  # file, from, to: where its output stands
+
+
+Event = Epoch | Ended
+
+
+class Engine(Protocol):
+    """Workers of some kind. `slots` is how many of them one pack takes."""
+
+    workers: int
+
+    def free(self) -> int:
+        """How many workers could take a pack now."""
+        ...
+
+    def submit(self, pack: Pack, slots: int = 1) -> int:
+        """Hand out a pack; the number of the worker that takes it."""
+        ...
+
+    def poll(self, timeout_s: float) -> list[Event]:
+        """What happened; waits up to `timeout_s` for something to happen."""
+        ...
+
+    def close(self) -> None:
+        """End all workers at once; what they were doing has no outcome."""
+        ...

@@ -1,0 +1,116 @@
+"""The engine `serial`: trials run in this process, in the foreground, one at a time; for a debugger."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import signal
+import sys
+import threading
+import time
+import traceback
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TextIO
+
+from tradewind.engine import Ended, Epoch, Event
+from tradewind.engine.trial_log import header, span
+from tradewind.engine.worker import failed, load_trainer
+from tradewind.pack import Outcome, Pack, Report, Scores, Task, Trainer
+
+
+class Overrun(Exception):
+    """The trial ran longer than its timeout."""
+
+
+class Tee(io.TextIOBase):
+    """Writes to the terminal and to the log."""
+
+    def __init__(self, *targets: TextIO) -> None:
+        self._targets = targets
+
+    def write(self, text: str) -> int:
+        """Write to all."""
+        for target in self._targets:
+            target.write(text)
+        return len(text)
+
+    def flush(self) -> None:
+        """Flush all."""
+        for target in self._targets:
+            target.flush()
+
+
+class Serial:
+    """Runs a pack when it is polled. A crash takes the run with it; a timeout is an exception."""
+
+    def __init__(self, trainer: str, task: Task, logs: Path, name: str) -> None:
+        self.workers = 1
+        self._reference, self._task = trainer, task
+        self._path = logs / f"{name}-serial.log"
+        self._trainer: Trainer | None = None
+        self._waiting: Pack | None = None
+
+    def free(self) -> int:
+        """One, unless a pack waits to be polled."""
+        return 0 if self._waiting else 1
+
+    def submit(self, pack: Pack, slots: int = 1) -> int:
+        """Keep a pack until it is polled."""
+        self._waiting = pack
+        return 0
+
+    def poll(self, timeout_s: float) -> list[Event]:
+        """Run the pack that waits."""
+        if self._waiting is None:
+            time.sleep(timeout_s)
+            return []
+        pack, self._waiting = self._waiting, None
+        events: list[Event] = []
+
+        def report(key: str, epoch: int, scores: Scores) -> None:
+            events.append(Epoch(0, key, epoch, dict(scores)))
+
+        started = time.time()
+        with open(self._path, "a") as log:
+            log.write(header(pack))
+            begin = log.tell()
+            outcomes = self._fit(pack, report, log)
+            log.flush()
+            place = span(self._path, begin, log.tell())
+        return [*events, Ended(0, pack, outcomes, started, time.time(), place)]
+
+    def close(self) -> None:
+        """Nothing to end."""
+
+    def _fit(self, pack: Pack, report: Report, log: TextIO) -> list[Outcome]:
+        out, err = Tee(sys.stdout, log), Tee(sys.stderr, log)
+        with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
+            try:
+                with _time_limit(self._task.limits.timeout_s):
+                    self._trainer = self._trainer or load_trainer(self._reference, self._task)
+                    return list(self._trainer.fit(pack, report))
+            except Overrun:
+                what = f"timeout: ran longer than {self._task.limits.timeout_s:g} s"
+                return [Outcome(t.key, "failed", what, {"what": what}) for t in pack.trials]
+            except Exception as error:
+                traceback.print_exc(file=log)
+                return failed(pack, error)
+
+
+@contextlib.contextmanager
+def _time_limit(seconds: float | None) -> Iterator[None]:
+    if seconds is None or threading.current_thread() is not threading.main_thread():
+        yield
+        return
+
+    def ring(*_: object) -> None:
+        raise Overrun
+
+    before = signal.signal(signal.SIGALRM, ring)
+    signal.setitimer(signal.ITIMER_REAL, seconds)
+    try:
+        yield
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)

@@ -1,0 +1,106 @@
+"""Results from elsewhere as a run folder, and a run's results as a file for elsewhere."""
+
+from __future__ import annotations
+
+import csv
+import hashlib
+import json
+import os
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from tradewind.errors import DataError, Mistake, RunError
+from tradewind.folder import RunFolder, writing
+from tradewind.foreign import read_rows
+from tradewind.journal import Journal, Record, new_owner
+from tradewind.results import Results
+
+EXPORTS = (".csv", ".parquet", ".json")
+
+
+def import_results(
+    path: Path, out: Path, at: str = "", join: str = "", values: Sequence[str] = (), rename: Mapping[str, str] | None = None
+) -> int:
+    """Make a run folder from a file of results; how many records it holds now."""
+    foreign = read_rows(path, at, join, values, rename or {})
+    if out.exists() and any(out.iterdir()):
+        raise RunError(f"{out}: exists already; import into a new folder")
+    folder = RunFolder.create(out)
+    journal = Journal(folder, new_owner())
+    try:
+        for number, row in enumerate(foreign.rows):
+            journal.finished(_record(number, row.config, row.values, path, at), [])
+    finally:
+        journal.close()
+    journal.durable()
+    return len(foreign.rows)
+
+
+def _record(number: int, config: dict[str, Any], values: Mapping[str, float | None], path: Path, at: str) -> Record:
+    text = json.dumps([str(path.name), at, config, number], sort_keys=True)
+    times = {name: value for name, value in values.items() if name.endswith("_s")}
+    if times.get("epoch_s") is not None:
+        times["epoch_s"] = [times["epoch_s"]]  # type: ignore[assignment]
+    scores = {name: value for name, value in values.items() if not name.endswith("_s")}
+    missing = all(value is None for value in values.values())
+    return {
+        "key": hashlib.blake2b(text.encode(), digest_size=16).hexdigest(), "trial": number, "repeat": 0,
+        "config": config, "seed": 0, "data_seed": 0, "state": "stopped" if missing else "done",
+        "reason": "no value in the source" if missing else "", "times": times, "scores": scores, "last": {},
+        "purpose": "imported", "machine": str(config.get("device") or config.get("gpu") or "imported"),
+        "started": time.time(), "finished": time.time(), "attempt": 1, "error": {},
+        "source": f"{path.name}{f' at {at}' if at else ''}",
+    }  # fmt: skip
+
+
+def export_results(results: Results, path: Path) -> int:
+    """Write all results to a CSV, Parquet or JSON file; how many there are."""
+    if path.suffix not in EXPORTS:
+        raise Mistake(f"--to {path}: found {path.suffix or 'no ending'!r}; allowed: {', '.join(EXPORTS)}")
+    try:
+        with writing(path) as aside:
+            if path.suffix == ".json":
+                _export_json(results, aside)
+            elif path.suffix == ".csv":
+                _export_csv(results, aside)
+            else:
+                _export_parquet(results, aside)
+    except OSError as error:
+        raise DataError(f"--to {path}: can't be written: {error.strerror}") from None
+    return len(results)
+
+
+def _export_json(results: Results, path: Path) -> None:
+    with open(path, "w") as file:
+        before = "[\n"
+        for record in results.records():
+            plain = {name: value for name, value in record.items() if name not in {"crc", "v", "kind"}}
+            file.write(before + json.dumps(plain))
+            before = ",\n"
+        file.write("[]\n" if before == "[\n" else "\n]\n")
+
+
+def _export_csv(results: Results, path: Path) -> None:
+    names = results.names()
+    columns = [results.items(name) for name in names]
+    with open(path, "w", newline="") as file:
+        writer = csv.writer(file)
+        writer.writerow(["key", *names])
+        for key, *row in zip(results.keys(), *columns, strict=True):
+            writer.writerow([key, *(json.dumps(x) if isinstance(x, (list, dict)) else x for x in row)])
+
+
+def _export_parquet(results: Results, path: Path) -> None:
+    import duckdb
+
+    frame = results.frame()
+    mixed = [name for name in frame if frame[name].map(type).nunique() > 1 and frame[name].dtype == object]
+    for name in mixed:  # a column of a Parquet file has one type
+        frame[name] = frame[name].map(lambda x: x if x is None or isinstance(x, str) else json.dumps(x))
+    quoted = os.fspath(path).replace("'", "''")
+    connection = duckdb.connect()
+    connection.register("frame", frame)
+    connection.execute(f"copy frame to '{quoted}' (format parquet)")
+    connection.close()

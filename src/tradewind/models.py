@@ -1,0 +1,62 @@
+"""Trained networks: made again from their weights, and kept only while they are the best."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from tradewind import workloads
+from tradewind.errors import RunError
+from tradewind.folder import RunFolder
+from tradewind.journal import Record
+from tradewind.results import Results, rebuild_with
+from tradewind.study import Study
+
+if TYPE_CHECKING:
+    from torch import nn
+
+
+def rebuild(folder: RunFolder, record: Record) -> nn.Module:
+    """The trained network of a record, ready for use."""
+    from safetensors.torch import load_file
+
+    path = folder.model(record["key"])
+    if not path.exists():
+        raise RunError(f"{folder.path}: trial {record['trial']} left no weights; only the best network does")
+    edition = folder.edition()
+    study = Study.of_edition(edition)
+    config = {**record["config"], "seed": record["seed"], "data_seed": record["data_seed"]}
+    model = workloads.make(workloads.find(study.workload, study.folder), study.data).model(config)
+    model.load_state_dict(load_file(path))
+    return model.eval()
+
+
+rebuild_with(rebuild)
+
+
+class BestWeights:
+    """Deletes the weights of trials that are beaten; those of the best one stay."""
+
+    def __init__(self, folder: RunFolder, results: Results) -> None:
+        self._folder = folder
+        self._best: tuple[float, str] | None = None
+        self._metric, self._lower = results.objective()
+        try:
+            best = results.best()
+            self._best = best.value, best.record["key"]
+        except RunError:
+            return  # nothing done yet
+        for path in folder.models.glob("*.safetensors"):  # left by a job that was killed
+            if path.stem != self._best[1] and results.ended(path.stem):
+                path.unlink(missing_ok=True)
+
+    def consider(self, record: Record) -> None:
+        """Keep or delete the weights of a trial that has just ended."""
+        value = {**record["last"], **record["scores"], **record["times"]}.get(self._metric)
+        if record["state"] != "done" or value is None:
+            return
+        if self._best is None or (value < self._best[0] if self._lower else value > self._best[0]):
+            if self._best is not None:
+                self._folder.model(self._best[1]).unlink(missing_ok=True)
+            self._best = value, record["key"]
+        else:
+            self._folder.model(record["key"]).unlink(missing_ok=True)

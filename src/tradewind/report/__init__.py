@@ -1,0 +1,1 @@
+"""Reports: draw what analysis returns."""

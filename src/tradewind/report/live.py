@@ -1,0 +1,174 @@
+"""A run as it happens: a live display on a terminal, timestamped lines elsewhere."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Mapping
+from typing import Any
+
+from rich.console import Console, Group
+from rich.live import Live
+from rich.progress_bar import ProgressBar
+from rich.table import Table
+from rich.text import Text
+
+from tradewind.analysis.status import duration
+from tradewind.journal import Record
+from tradewind.pack import Trial
+from tradewind.run import Quiet, Watch
+
+LINE_S = 1.0  # at most one line in this time, so that a log of a million trials stays readable
+
+
+def watcher(quiet: bool) -> Watch:
+    """What suits where the output goes."""
+    if quiet:
+        return Quiet()
+    return Terminal() if sys.stderr.isatty() else Lines()
+
+
+class Tally:
+    """What both displays count."""
+
+    def begin(self, plan: Mapping[str, Any]) -> None:
+        """Start counting from what earlier runs have left."""
+        self.plan = plan
+        self.counts: dict[str, int] = dict(plan["counts"])
+        self.began, self.here = time.monotonic(), 0
+        self.best: tuple[float, int] | None = None
+
+    def count(self, record: Record) -> None:
+        """One more trial has ended."""
+        self.counts[record["state"]] += 1
+        self.here += 1
+        value = {**record["times"], **record["last"], **record["scores"]}.get(self.plan["metric"] or "score")
+        if value is not None and record["state"] == "done":
+            signed = -value if self.plan["lower"] else value
+            if self.best is None or signed > (-self.best[0] if self.plan["lower"] else self.best[0]):
+                self.best = value, record["trial"]
+
+    @property
+    def ended(self) -> int:
+        """How many trials have ended, here or before."""
+        return sum(self.counts.values())
+
+    def summary(self) -> str:
+        """Done, failed, best so far and the expected time to the end, in one line."""
+        total = self.plan["trials"]
+        parts = [f"{self.ended}/{'' if self.plan['exact'] else '≈'}{total}"]
+        parts += [f"{count} {state}" for state, count in self.counts.items() if state != "done" and count]
+        if self.best:
+            parts.append(f"best {self.plan['metric'] or 'score'} {self.best[0]:.4g} (trial {self.best[1]})")
+        if self.here and total > self.ended:
+            left_s = (time.monotonic() - self.began) / self.here * (total - self.ended)
+            parts.append(f"{duration(left_s)} left")
+        return " · ".join(parts)
+
+    def heading(self) -> str:
+        """What is about to happen."""
+        plan = self.plan
+        skipped = f"; {plan['skipped_lines']} damaged journal lines skipped" if plan["skipped_lines"] else ""
+        before = f", {self.ended} of them ended before" if self.ended else ""
+        many = f"{plan['workers']} worker{'s' if plan['workers'] > 1 else ''}"
+        approx = "" if plan["exact"] else "≈"
+        return f"{plan['name']}: {approx}{plan['trials']} trials{before}, {many}, purpose {plan['purpose']}{skipped}"
+
+
+class Lines(Tally):
+    """Timestamped lines, for logs and pipes."""
+
+    def begin(self, plan: Mapping[str, Any]) -> None:
+        """Say what will be done."""
+        super().begin(plan)
+        self._said, self._unsaid, self._waiting = 0.0, 0, 0
+        self._say(f"{self.heading()}, run folder {plan['folder']}")
+
+    def started(self, worker: int, trial: Trial) -> None:
+        """Nothing: the end of a trial is what counts."""
+
+    def epoch(self, worker: int, epoch: int, scores: Mapping[str, float]) -> None:
+        """Nothing."""
+
+    def finished(self, worker: int | None, record: Record) -> None:
+        """One line per trial, or one for many where they are short."""
+        self.count(record)
+        self._unsaid += 1
+        if time.monotonic() - self._said >= LINE_S:
+            took = duration(record["finished"] - record["started"])
+            state = record["state"] + (f" ({record['reason']})" if record["reason"] else "")
+            others = f" and {self._unsaid - 1} others" if self._unsaid > 1 else ""
+            self._say(f"trial {record['trial']} {state} in {took}{others} | {self.summary()}")
+            self._unsaid = 0
+
+    def turn(self, waiting: int) -> None:
+        """Tell once when only other jobs have work."""
+        if waiting and waiting != self._waiting:
+            self._say(f"waiting for {waiting} trials that other jobs on this folder have claimed")
+        self._waiting = waiting
+
+    def end(self) -> None:
+        """The last count."""
+        self._say(f"{self.summary()}")
+
+    def _say(self, text: str) -> None:
+        self._said = time.monotonic()
+        print(time.strftime("%H:%M:%S"), text, file=sys.stderr, flush=True)
+
+
+class Terminal(Tally):
+    """A live display: a bar, what each worker does, the best so far."""
+
+    def begin(self, plan: Mapping[str, Any]) -> None:
+        """Draw the first picture."""
+        super().begin(plan)
+        self._workers: dict[int, str] = {}
+        self._waiting = 0
+        console = Console(stderr=True)
+        console.print(Text(f"{self.heading()}\n→ {plan['folder']}"))
+        self._live = Live(get_renderable=self._draw, console=console, refresh_per_second=4, transient=True)
+        self._live.start()
+
+    def started(self, worker: int, trial: Trial) -> None:
+        """A worker has a new trial."""
+        self._trials = getattr(self, "_trials", {}) | {worker: trial}
+        self._workers[worker] = ""
+
+    def epoch(self, worker: int, epoch: int, scores: Mapping[str, float]) -> None:
+        """A worker has trained another epoch."""
+        values = " ".join(f"{name} {value:.4g}" for name, value in list(scores.items())[:2])
+        self._workers[worker] = f"epoch {epoch} {values}"
+
+    def finished(self, worker: int | None, record: Record) -> None:
+        """Count it; a failure is also said in a line that stays."""
+        self.count(record)
+        if worker is not None:
+            self._workers.pop(worker, None)
+        if record["state"] == "failed" and self.counts["failed"] <= 20:
+            self._live.console.print(Text(f"trial {record['trial']} failed: {record['reason']}", style="red"))
+
+    def turn(self, waiting: int) -> None:
+        """Remember how many trials others have."""
+        self._waiting = waiting
+
+    def end(self) -> None:
+        """Clear the display."""
+        self._live.stop()
+        self._live.console.print(Text(self.summary()))
+
+    def _draw(self) -> Group:
+        bar = ProgressBar(total=max(1, self.plan["trials"]), completed=self.ended, width=40)
+        top = Table.grid(padding=(0, 1))
+        top.add_row(bar, Text(self.summary()))
+        rows = [
+            Text(f"  worker {worker}: trial {self._trials[worker].trial} {self._about(worker)} {doing}", style="dim")
+            for worker, doing in sorted(self._workers.items())[:16]
+        ]
+        if self._waiting:
+            rows.append(Text(f"  waiting for {self._waiting} trials that other jobs have claimed", style="yellow"))
+        return Group(top, *rows)
+
+    def _about(self, worker: int) -> str:
+        config = self._trials[worker].config
+        names = self.plan["space"]
+        return " ".join(f"{name}={config[name]}" for name in names[:6])

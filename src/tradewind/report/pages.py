@@ -1,0 +1,135 @@
+"""What the commands print: status, check, one trial, the best trial."""
+
+from __future__ import annotations
+
+import json
+import time
+from typing import Any
+
+from tradewind.analysis.status import duration
+from tradewind.folder import RunFolder
+from tradewind.journal import Record
+from tradewind.results import Best, Results
+
+
+def check_page(found: dict[str, Any]) -> str:
+    """The answer of `tradewind check`."""
+    about = "" if found["exact"] else "≈"
+    sizes = " × ".join(f"{name} {count}" for name, count in found["space"].items()) or "one config"
+    lines = [
+        f"{found['name']}: valid",
+        f"  workload   {found['workload']}, purpose {found['purpose']}",
+        f"  space      {sizes} = {found['combinations']:,} combinations",
+        f"  trials     {about}{found['trials']:,} (repeats {found['repeats']}), {found['done']:,} done already",
+        f"  workers    {found['workers']} on {found['machine']}",
+    ]
+    expected = duration(found["expected_s"]) if found["expected_s"] is not None else "not known before trials have run"
+    return "\n".join([*lines, f"  expected   {expected}"])
+
+
+def status_page(found: dict[str, Any]) -> str:
+    """The answer of `tradewind status`."""
+    about = "" if found["exact"] else "≈"
+    eta = duration(found["eta_s"]) if found["eta_s"] is not None else "not known"
+    lines = [
+        f"{found['name'] or 'imported results'} in {found['folder']}",
+        f"  trials   {about}{found['trials']:,}",
+        f"  done     {found['done']:,}",
+        f"  stopped  {found['stopped']:,}",
+        f"  failed   {found['failed']:,}",
+        f"  running  {found['running']:,} in {found['jobs']} jobs",
+        f"  left     {found['left']:,}, expected {eta}",
+    ]
+    for line in found["in_progress"][:16]:
+        scores = " ".join(f"{name} {value:.4g}" for name, value in line["scores"].items() if value is not None)
+        lines.append(f"    trial {line['trial']} for {duration(time.time() - line['at'])}, epoch {line['epoch']} {scores}")
+    if found["best"]:
+        lines.append(f"  best     {found['best']['metric']} {found['best']['value']:.4g} in trial {found['best']['trial']}")
+    if found["duplicates"]:
+        lines.append(f"  {found['duplicates']} further records of trials that count once already: reported, not used")
+    if found["skipped_lines"]:
+        lines.append(f"  {found['skipped_lines']} damaged journal lines skipped")
+    return "\n".join(lines)
+
+
+def best_page(best: Best) -> str:
+    """The answer of `tradewind best`."""
+    scores = "  ".join(f"{name} {value:.4g}" for name, value in best.record["scores"].items() if value is not None)
+    return "\n".join(
+        [
+            f"trial {best.record['trial']}: {best.metric} {best.value:.4g}",
+            f"  config  {_pairs(best.record['config'])}",
+            f"  scores  {scores or 'none'}",
+            f"  times   {_times(best.record)}",
+        ]
+    )
+
+
+def trial_page(folder: RunFolder, results: Results, record: Record) -> str:
+    """The answer of `tradewind show`."""
+    lines = [
+        f"trial {record['trial']} (repeat {record['repeat']}, key {record['key']}): {record['state']}"
+        + (f", {record['reason']}" if record["reason"] else ""),
+        f"  config   {_pairs(record['config'])}",
+        f"  seeds    seed {record['seed']}, data_seed {record['data_seed']}, attempt {record['attempt']}",
+        f"  times    {_times(record)}",
+        f"  scores   {_pairs(record['scores']) or 'none'}",
+        f"  last     {_pairs(record['last']) or 'none'}",
+        f"  where    {record.get('host', '')}, {record.get('machine', '')}, code {record.get('code', '')}",
+    ]
+    curve = results.curve(record["key"])
+    if curve:
+        lines += ["  curve", *_curve(curve)]
+    if record.get("error"):
+        lines += ["  error", *_indented(record["error"].get("traceback") or record["error"].get("what", ""))]
+        if record["error"].get("stderr"):
+            lines += ["  its last output", *_indented(record["error"]["stderr"])]
+    if text := trial_log(folder, record):
+        lines += ["  log", *_indented(text)]
+    lines.append(f"  run it again alone: {again(folder, record)}")
+    return "\n".join(lines)
+
+
+def again(folder: RunFolder, record: Record) -> str:
+    """The command that runs one trial alone, in the foreground."""
+    edition = folder.edition()
+    if not edition:
+        return "not possible: the results were imported"
+    names = edition["study"].get("space", {})
+    file = edition["file"] or folder.study_file
+    sets = " ".join(f"--set 'space.{name}={json.dumps([record['config'][name]])}'" for name in names)
+    again_ = f"--set seed={record['seed']} --set data_seed={record['data_seed']} --set repeats=1"
+    return f"tradewind run {file} {sets} {again_} --engine serial --out again-{record['trial']}"
+
+
+def trial_log(folder: RunFolder, record: Record) -> str:
+    """What the trial printed."""
+    place = record.get("log") or {}
+    try:
+        with open(folder.logs / place["file"], "rb") as file:
+            file.seek(place["from"])
+            return file.read(min(place["to"] - place["from"], 20_000)).decode(errors="replace").strip()
+    except (OSError, KeyError):
+        return ""
+
+
+def _pairs(values: dict[str, Any]) -> str:
+    return " ".join(f"{k}={v:.6g}" if isinstance(v, float) else f"{k}={json.dumps(v)}" for k, v in values.items())
+
+
+def _times(record: Record) -> str:
+    scalars = {name: value for name, value in record["times"].items() if isinstance(value, (int, float))}
+    text = "  ".join(f"{name} {value:.4g}" for name, value in scalars.items())
+    return f"{text}  (purpose {record.get('purpose', 'unknown')}, {record.get('machine', 'unknown machine')})"
+
+
+def _curve(curve: list[dict[str, float]]) -> list[str]:
+    names = list(curve[-1])
+    shown = curve if len(curve) <= 20 else [*curve[:10], *curve[-10:]]
+    rows = [[f"{row[name]:.4g}" if row.get(name) is not None else "–" for name in names] for row in shown]
+    widths = [max(len(name), *(len(row[k]) for row in rows)) for k, name in enumerate(names)]
+    return ["    " + "  ".join(cell.rjust(w) for cell, w in zip(row, widths, strict=True)) for row in [names, *rows]]
+
+
+def _indented(text: str) -> list[str]:
+    return ["    " + line for line in text.splitlines()]

@@ -1,0 +1,261 @@
+"""The loop: plan > hand out > train > record. Everything else serves it."""
+
+from __future__ import annotations
+
+
+import signal
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Protocol
+
+from tradewind import machine
+from tradewind.claims import Claims
+from tradewind.engine import TRAINER, Ended, Engine, Epoch
+from tradewind.engine.processes import Processes
+from tradewind.engine.serial import Serial
+from tradewind.errors import Interrupted, RunError, StudyError, nearest
+from tradewind.folder import RunFolder, default_path, set_aside
+from tradewind.journal import Journal, Record, new_owner
+from tradewind.models import BestWeights
+from tradewind.pack import Outcome, Pack, Trial
+from tradewind.results import Results
+from tradewind.schedule.dispatch import Dispatch, History
+from tradewind.schedule.trials import Trials
+from tradewind.study import Study, refusal
+
+ENGINES = ("auto", "serial", "processes")
+EPOCH_LINE_S = 1.0  # at most one progress line per trial in this time
+POLL_S = 0.1
+
+
+class Watch(Protocol):
+    """Somebody who watches a run."""
+
+    def begin(self, plan: Mapping[str, Any]) -> None:
+        """The run starts: how many trials there are, where, with which workers."""
+        ...
+
+    def started(self, worker: int, trial: Trial) -> None:
+        """A worker begins with a trial."""
+        ...
+
+    def epoch(self, worker: int, epoch: int, scores: Mapping[str, float]) -> None:
+        """A worker has trained another epoch."""
+        ...
+
+    def finished(self, worker: int | None, record: Record) -> None:
+        """A trial has ended and its record is durable; worker None: another job ran it."""
+        ...
+
+    def turn(self, waiting: int) -> None:
+        """The loop turns; `waiting` trials are in the hands of other jobs."""
+        ...
+
+    def end(self) -> None:
+        """The run is over, one way or another."""
+        ...
+
+
+class Quiet:
+    """Watches and says nothing."""
+
+    def begin(self, plan: Mapping[str, Any]) -> None: ...
+    def started(self, worker: int, trial: Trial) -> None: ...
+    def epoch(self, worker: int, epoch: int, scores: Mapping[str, float]) -> None: ...
+    def finished(self, worker: int | None, record: Record) -> None: ...
+    def turn(self, waiting: int) -> None: ...
+    def end(self) -> None: ...
+
+
+@dataclass(frozen=True)
+class Options:
+    """How a study is run: nothing here changes what a trial gives."""
+
+    engine: str = "auto"
+    workers: int | None = None
+    max_time_s: float | None = None
+    retry_failed: bool = False
+    fresh: bool = False
+
+
+def run(study: Study | str | Path, out: str | Path | None = None, watch: Watch | None = None, **options: Any) -> Results:
+    """Run what is left of a study and return all its results.
+
+    Options: engine, workers, max_time_s, retry_failed, fresh.
+    """
+    if not isinstance(study, Study):
+        study = Study.load(study)
+    how = Options(**options)
+    trials = Trials(study)
+    path = Path(out) if out is not None else default_path(study.name)
+    if how.fresh:
+        set_aside(path)
+    folder = RunFolder.create(path)
+    extend(folder, trials)
+    folder.keep_machine(machine.name(), machine.facts())
+    owner = new_owner()
+    with signals_as_interrupts(), workers_of(trials, folder, how, owner) as engine:
+        Loop(trials, folder, engine, owner, how, watch or Quiet()).run()
+    return Results.load(path)
+
+
+class Loop:
+    """One job on a run folder."""
+
+    def __init__(
+        self, trials: Trials, folder: RunFolder, engine: Engine, owner: str, how: Options, watch: Watch
+    ) -> None:
+        self.trials, self.folder, self.engine, self.watch = trials, folder, engine, watch
+        self.journal = Journal(folder, owner)
+        self.claims = Claims(folder, trials.edition, owner)
+        results = Results.load(folder.path)
+        self.schedule = Dispatch(trials, self.claims, History(results, owner), how.retry_failed)
+        self.weights = BestWeights(folder, results)
+        self.deadline = time.monotonic() + how.max_time_s if how.max_time_s else float("inf")
+        self.in_flight: dict[str, tuple[int, Trial]] = {}
+        self.written: dict[str, tuple[int, Trial]] = {}  # finished, not yet durable
+        self.last_line: dict[str, float] = {}
+        self.watch.begin(self._plan(results, owner))
+
+    def run(self) -> None:
+        """Hand out, train, record, until every trial has ended."""
+        try:
+            while not (self.schedule.over and not self.in_flight and not self.written):
+                if time.monotonic() > self.deadline:
+                    raise Interrupted("time is up")
+                while self.engine.free() and (trial := self.schedule.next()):
+                    self._hand_out(trial)
+                for event in self.engine.poll(POLL_S if not self.written else 0.002):
+                    if isinstance(event, Epoch):
+                        self._progress(event)
+                    else:
+                        self._record(event)
+                self._count(self.journal.durable())
+                self.claims.beat()
+                self.watch.turn(self.schedule.waiting_for_others)
+        finally:
+            self.engine.close()
+            self.journal.close()
+            with suppress(Exception):  # what is already failing must be seen, not this
+                self._count(self.journal.durable())
+            self.claims.leave()
+            self.watch.end()
+
+    def _hand_out(self, trial: Trial) -> None:
+        self.journal.started({"key": trial.key, "trial": trial.trial, "attempt": trial.attempt, "at": time.time()})
+        worker = self.engine.submit(Pack((trial,)))
+        self.in_flight[trial.key] = worker, trial
+        self.watch.started(worker, trial)
+
+    def _progress(self, event: Epoch) -> None:
+        now = time.monotonic()
+        if now - self.last_line.get(event.key, 0.0) >= EPOCH_LINE_S:
+            self.last_line[event.key] = now
+            self.journal.epoch({"key": event.key, "epoch": event.epoch, "scores": dict(event.scores)})
+        self.watch.epoch(event.worker, event.epoch, event.scores)
+
+    def _record(self, event: Ended) -> None:
+        for trial, outcome in zip(event.pack.trials, event.outcomes, strict=True):
+            self.written[trial.key] = self.in_flight.pop(trial.key)
+            self.last_line.pop(trial.key, None)
+            self.journal.finished(make_record(trial, outcome, event, self.trials.study.purpose), outcome.curve)
+
+    def _count(self, records: list[Record]) -> None:
+        for record in records:
+            worker, trial = self.written.pop(record["key"])
+            self.schedule.tell(trial, record)
+            self.weights.consider(record)
+            if record["state"] != "failed":
+                self.folder.checkpoint(record["key"]).unlink(missing_ok=True)
+            self.watch.finished(worker, record)
+        while self.schedule.elsewhere:
+            self.watch.finished(None, self.schedule.elsewhere.pop())
+
+    def _plan(self, results: Results, owner: str) -> dict[str, Any]:
+        count, exact = self.trials.count()
+        metric, lower = results.objective()
+        return {
+            "name": self.trials.study.name, "folder": self.folder.path, "trials": count, "exact": exact,
+            "counts": results.counts(), "workers": self.engine.workers, "purpose": self.trials.study.purpose,
+            "metric": metric, "lower": lower, "owner": owner, "skipped_lines": results.skipped_lines,
+            "space": list(self.trials.study.space),
+        }  # fmt: skip
+
+
+def make_record(trial: Trial, outcome: Outcome, event: Ended, purpose: str) -> Record:
+    """The record of a trial: what its worker saw, and who, where and when."""
+    return {
+        "key": trial.key, "trial": trial.trial, "repeat": trial.repeat, "config": trial.config,
+        "seed": trial.seed, "data_seed": trial.data_seed, "state": outcome.state, "reason": outcome.reason,
+        "times": outcome.times, "scores": outcome.scores, "last": outcome.last, "purpose": purpose,
+        "rank": 0, "host": machine.facts()["host"], "machine": machine.name(), "code": machine.code(),
+        "started": event.started, "finished": event.finished, "attempt": trial.attempt,
+        "error": outcome.error, "log": event.log, **outcome.facts,
+    }  # fmt: skip
+
+
+def extend(folder: RunFolder, trials: Trials) -> None:
+    """Keep the study in the folder; refuse one that is neither the same nor an extension."""
+    study, edition = trials.study, folder.edition()
+    if edition:
+        if why := refusal(Study.of_edition(edition), study, trials.defaults):
+            raise StudyError(f"{folder.path} holds another study: {why}; choose another --out, or --fresh to start anew")
+    elif any(folder.journals.iterdir()):
+        raise RunError(f"{folder.path}: holds imported results; choose another --out")
+    if study.edition(trials.metric) != edition:
+        folder.keep_edition(trials.edition, study.edition(trials.metric))
+
+
+@contextmanager
+def workers_of(trials: Trials, folder: RunFolder, how: Options, owner: str) -> Iterator[Engine]:
+    """The engine that a study runs on, with its threads so set that workers do not crowd the cores."""
+    if how.engine not in ENGINES:
+        raise StudyError(f"--engine {how.engine}: {nearest(how.engine, ENGINES)}")
+    serial = how.engine == "serial"
+    workers = 1 if serial else choose_workers(trials, how.workers)
+    task = trials.task(str(folder.path.resolve()), max(1, machine.cores() // workers))
+    engine: Engine = (
+        Serial(TRAINER, task, folder.logs, owner)
+        if serial
+        else Processes(TRAINER, task, workers, folder.logs, owner)
+    )
+    try:
+        yield engine
+    finally:
+        engine.close()
+
+
+def choose_workers(trials: Trials, asked: int | None) -> int:
+    """As many workers as were asked for, else as cores; one to time on a CPU, one per GPU."""
+    if asked is not None and asked < 1:
+        raise StudyError(f"--workers {asked}: allowed: 1 or more")
+    devices = max(1, len(machine.gpus())) if trials.known and machine.gpus() else 0
+    if trials.study.purpose == "time":
+        return min(asked or devices or 1, devices or 1)  # a trial has its share of the machine to itself
+    return min(asked or devices or machine.cores(), max(1, trials.count()[0]))
+
+
+@contextmanager
+def signals_as_interrupts() -> Iterator[None]:
+    """SIGTERM ends a run as Ctrl-C does: cleanly, resumable."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+
+    def stop(number: int, _: object) -> None:
+        raise Interrupted(f"stopped by {signal.Signals(number).name}")
+
+    before: dict[int, Callable[..., Any] | int | None] = {
+        number: signal.signal(number, stop) for number in (signal.SIGINT, signal.SIGTERM)
+    }
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+

@@ -1,0 +1,90 @@
+"""Checkpoints: all that an interrupted trial needs to go on as if undisturbed. No pickle."""
+
+from __future__ import annotations
+
+import json
+import sys
+import time
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors import SafetensorError, safe_open
+from safetensors.torch import save_file
+from torch import nn
+
+from tradewind.folder import writing
+
+MOST_SHARE = 0.02  # of the training time that checkpoints may take
+
+
+@dataclass
+class Progress:
+    """How far a trial is: what it has measured so far."""
+
+    epoch: int = 0
+    epoch_s: list[float] = field(default_factory=list)
+    validation_s: float = 0.0
+    elapsed_s: float = 0.0
+    rates: list[float] = field(default_factory=list)
+    curve: list[dict[str, float]] = field(default_factory=list)
+
+
+@dataclass
+class Checkpoints:
+    """Where and how often one trial keeps its state."""
+
+    path: Path
+    device: torch.device
+    _cost_s: float = 0.0
+    _since: float = field(default_factory=time.perf_counter)
+
+    def save(self, progress: Progress, model: nn.Module, optimizer: torch.optim.Optimizer) -> None:
+        """Keep the state, unless that would take more than its share of the time."""
+        began = time.perf_counter()
+        if (began - self._since) * MOST_SHARE < self._cost_s:
+            return
+        tensors = {f"model.{name}": value for name, value in model.state_dict().items()}
+        for index, state in optimizer.state_dict()["state"].items():
+            tensors |= {f"optimizer.{index}.{name}": value for name, value in state.items() if value is not None}
+        tensors["random.cpu"] = torch.get_rng_state()
+        if self.device.type == "cuda":
+            tensors["random.cuda"] = torch.cuda.get_rng_state(self.device)
+        save_tensors(self.path, tensors, progress.__dict__)
+        self._since = time.perf_counter()
+        self._cost_s = self._since - began
+
+    def restore(self, model: nn.Module, optimizer: torch.optim.Optimizer) -> Progress:
+        """Go back to the last state kept; a fresh start where there is none that can be read."""
+        try:
+            with safe_open(self.path, framework="pt") as file:
+                tensors = {name: file.get_tensor(name) for name in file.keys()}
+                progress = Progress(**json.loads(file.metadata()["progress"]))
+        except FileNotFoundError:
+            return Progress()
+        except (SafetensorError, OSError, ValueError, TypeError, KeyError) as error:
+            print(f"{self.path}: can't be used ({error}); starting from the first epoch", file=sys.stderr)
+            return Progress()
+        model.load_state_dict({n[6:]: t for n, t in tensors.items() if n.startswith("model.")})
+        state: dict[int, dict[str, Any]] = {}
+        for name, tensor in tensors.items():
+            if name.startswith("optimizer."):
+                _, index, field_name = name.split(".", 2)
+                state.setdefault(int(index), {})[field_name] = tensor
+        optimizer.load_state_dict({"state": state, "param_groups": optimizer.state_dict()["param_groups"]})
+        torch.set_rng_state(tensors["random.cpu"])
+        if "random.cuda" in tensors:
+            torch.cuda.set_rng_state(tensors["random.cuda"], self.device)
+        return progress
+
+
+def save_tensors(path: Path, tensors: dict[str, torch.Tensor], progress: dict[str, Any]) -> None:
+    """Write tensors so that readers see all or nothing; a full disk costs the file, not the trial."""
+    # a copy of each: safetensors refuses tensors that share memory, as tied weights do
+    plain = {name: tensor.detach().cpu().clone().contiguous() for name, tensor in tensors.items()}
+    try:
+        with writing(path) as aside:
+            save_file(plain, aside, {"progress": json.dumps(progress)})
+    except (OSError, SafetensorError) as error:
+        print(f"{path}: could not be written: {error}", file=sys.stderr)

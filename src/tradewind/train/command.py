@@ -1,0 +1,74 @@
+"""A command line as a workload: its scores are read from a JSON file or the last JSON line it prints."""
+
+from __future__ import annotations
+
+import json
+import os
+import shlex
+import subprocess
+import sys
+import time
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from tradewind.errors import TradewindError
+from tradewind.folder import RunFolder
+from tradewind.machine import die_with_parent
+from tradewind.pack import Outcome, Task, Trial
+from tradewind.train.function import numbers
+
+
+def execute(trial: Trial, task: Task) -> Outcome:
+    """Run the command in the study's folder; its output goes to the trial's log as it comes."""
+    folder = RunFolder(Path(task.run_folder)).trial(trial.key).resolve()
+    folder.mkdir(parents=True, exist_ok=True)
+    config = {**trial.config, "seed": trial.seed, "data_seed": trial.data_seed}
+    places = {"config": folder / "config.json", "scores": folder / "scores.json", "folder": folder}
+    places["config"].write_text(json.dumps(config))
+    places["scores"].unlink(missing_ok=True)
+    values = {**config, "trial": trial.trial, "repeat": trial.repeat, **places}
+    words = [word.format(**values) for word in shlex.split(task.command)]
+    environment = {**os.environ, "TRADEWIND_FOLDER": str(folder), "TRADEWIND_SCORES": str(places["scores"])}
+    began = time.perf_counter()
+    try:
+        process = subprocess.Popen(
+            words, cwd=task.study_folder, env=environment, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
+            preexec_fn=partial(die_with_parent, os.getpid()),
+        )  # fmt: skip
+    except OSError as error:
+        raise TradewindError(f"the command can't be started: {words[0]}: {error.strerror}") from None
+    last_line = _pass_on(process)
+    code = process.wait()
+    train_s = time.perf_counter() - began
+    if code != 0:
+        raise TradewindError(f"the command ended with {f'signal {-code}' if code < 0 else f'exit code {code}'}")
+    scores = numbers(_scores(places["scores"], last_line))
+    return Outcome(trial.key, "done", "", {}, {"train_s": train_s, "wall_s": train_s}, scores, {}, {"packed_with": 0})
+
+
+def _pass_on(process: subprocess.Popen[bytes]) -> str:
+    """Copy the output to ours line by line; the last line that looks like a JSON object."""
+    found = ""
+    assert process.stdout is not None
+    for line in process.stdout:
+        text = line.decode(errors="replace")
+        sys.stdout.write(text)
+        if text.strip().startswith("{"):
+            found = text
+    sys.stdout.flush()
+    return found
+
+
+def _scores(file: Path, last_line: str) -> dict[str, Any]:
+    """The scores that a command left; a result without any is a mistake that should be seen."""
+    where, text = (str(file), file.read_text()) if file.exists() else ("the last JSON line it printed", last_line)
+    if not text:
+        raise TradewindError("the command left no scores: print a JSON object as the last line, or write {scores}")
+    try:
+        found = json.loads(text)
+    except ValueError as error:
+        raise TradewindError(f"{where} is not JSON: {error}") from None
+    if not isinstance(found, dict):
+        raise TradewindError(f"{where} holds {type(found).__name__}; allowed: a JSON object of numbers")
+    return found

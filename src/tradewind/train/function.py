@@ -1,0 +1,91 @@
+"""A plain function of a config as a workload: f(config) or f(config, trial)."""
+
+from __future__ import annotations
+
+import inspect
+import math
+import time
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+from tradewind.errors import TradewindError
+from tradewind.folder import RunFolder
+from tradewind.measures import reached
+from tradewind.pack import Limits, Outcome, Report, Task, Trial, Value
+
+
+class Handle:
+    """What a function sees of its trial: report progress, ask whether to stop, a folder of its own."""
+
+    def __init__(self, trial: Trial, task: Task, report: Report) -> None:
+        self.number, self.repeat, self.seed, self.attempt = trial.trial, trial.repeat, trial.seed, trial.attempt
+        self.data: Mapping[str, Value] = task.data
+        self.curve: list[dict[str, float]] = []
+        self.reason, self.stopped = "", False
+        self.times: dict[str, float] = {}
+        self._key, self._limits, self._report = trial.key, task.limits, report
+        self._folder = RunFolder(Path(task.run_folder)).trial(trial.key)
+        self._began = time.perf_counter()
+
+    def report(self, epoch: int, **scores: float) -> None:
+        """Tell how far the trial is; what was reported last counts as its `last` scores."""
+        elapsed_s = time.perf_counter() - self._began
+        numbers = {name: float(value) for name, value in scores.items()}
+        self.curve.append({"epoch": epoch, "elapsed_s": elapsed_s, **numbers})
+        self._judge(epoch, numbers, elapsed_s, self._limits)
+        self._report(self._key, epoch, numbers)
+
+    def should_stop(self) -> bool:
+        """Whether the study's limits say that this trial has gone far enough."""
+        return bool(self.reason)
+
+    @property
+    def folder(self) -> Path:
+        """A folder for checkpoints and files; the same one when the trial is tried again."""
+        self._folder.mkdir(parents=True, exist_ok=True)
+        return self._folder
+
+    def _judge(self, epoch: int, scores: dict[str, float], elapsed_s: float, limits: Limits) -> None:
+        if self.reason:
+            return
+        target = limits.target
+        if not all(math.isfinite(value) for name, value in scores.items() if "loss" in name):
+            self.reason, self.stopped = f"loss not finite in epoch {epoch}", True
+        elif target and all(name in scores and reached(name, scores[name], goal) for name, goal in target.items()):
+            self.reason, self.times = "target reached", {"time_to_target_s": elapsed_s}
+        elif limits.max_epochs is not None and epoch >= limits.max_epochs:
+            self.reason, self.stopped = f"max_epochs {limits.max_epochs}", True
+
+
+def call(function: Callable[..., Any], trial: Trial, task: Task, report: Report) -> Outcome:
+    """Run the function; the number or dict that it returns are the trial's scores."""
+    handle = Handle(trial, task, report)
+    config = {**trial.config, "seed": trial.seed, "data_seed": trial.data_seed}
+    began = time.perf_counter()
+    answer = function(config, handle) if takes_trial(function) else function(config)
+    train_s = time.perf_counter() - began
+    times: dict[str, Any] = {"train_s": train_s, "wall_s": train_s, **handle.times}
+    last = {k: v for k, v in handle.curve[-1].items() if k not in {"epoch", "elapsed_s"}} if handle.curve else {}
+    state, scores = "stopped" if handle.stopped else "done", numbers(answer)
+    facts = {"packed_with": 0, "epochs_run": len(handle.curve)} if handle.curve else {"packed_with": 0}
+    return Outcome(trial.key, state, handle.reason, {}, times, scores, last, facts, handle.curve)  # type: ignore[arg-type]
+
+
+def takes_trial(function: Callable[..., Any]) -> bool:
+    """Whether the function wants the trial beside the config."""
+    kinds = {inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD}
+    return sum(p.kind in kinds for p in inspect.signature(function).parameters.values()) >= 2
+
+
+def numbers(answer: Any) -> dict[str, float]:
+    """Scores from what a function returned: a number is `score`, a dict is taken by name, None is none."""
+    if answer is None:
+        return {}
+    pairs = answer.items() if isinstance(answer, Mapping) else [("score", answer)]
+    try:
+        return {str(name): float(value) for name, value in pairs}
+    except (TypeError, ValueError):
+        raise TradewindError(
+            f"the function returned {answer!r:.80}; allowed: a number or a dict of numbers"
+        ) from None

@@ -1,0 +1,177 @@
+"""The plain training loop: what every faster path must agree with. Read it top to bottom."""
+
+from __future__ import annotations
+
+import copy
+import math
+import time
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import nn
+
+from tradewind.folder import RunFolder
+from tradewind.measures import reached
+from tradewind.pack import Config, Limits, Outcome, Report, Task, Trial
+from tradewind.train.batches import Samples, TrainingBatches, training_batches
+from tradewind.train.checkpoint import Checkpoints, Progress, save_tensors
+from tradewind.train.optim import learning_rate, make_optimizer
+from tradewind.workloads.contract import Data, Workload
+
+DTYPES = {"fp32": torch.float32, "fp64": torch.float64}
+EVALUATION_BATCH = 2048
+
+
+def train(trial: Trial, workload: Workload, data: Data, task: Task, report: Report) -> Outcome:
+    """Train one network from its config: epochs of steps, validation, a test at the end."""
+    config: Config = {**trial.config, "seed": trial.seed, "data_seed": trial.data_seed}
+    device, dtype = choose_device(config["device"]), DTYPES[config["precision"]]
+    times: dict[str, Any] = {}
+
+    began = time.perf_counter()
+    identity = f"{task.workload} {dict(task.data)} {own_values(workload, config)}"
+    batches, times["prepare_s"] = training_batches(data, identity, config, device, dtype)
+    validation = Samples.of(data.validation, device, dtype) if data.validation is not None else None
+    test = Samples.of(data.test, device, dtype)
+    clock(device)
+    times["data_s"] = time.perf_counter() - began - times["prepare_s"]
+
+    torch.manual_seed(trial.seed)
+    model = place(workload.model(config), device, dtype, batches.samples)
+    optimizer = make_optimizer(model, config)
+    times["warmup_s"] = warm_up(workload, model, batches, config)
+    folder = RunFolder(Path(task.run_folder))
+    checkpoints = Checkpoints(folder.checkpoint(trial.key), device)
+    progress = checkpoints.restore(model, optimizer)
+    resumed = progress.epoch
+
+    ending = Ending(task.limits, config)
+    while not ending.reached(progress):
+        epoch = progress.epoch + 1
+        rate = learning_rate(config, epoch)
+        for group in optimizer.param_groups:
+            group["lr"] = rate
+
+        model.train()
+        total = torch.zeros((), device=device, dtype=torch.float64)
+        began = clock(device)
+        for inputs, targets in batches.epoch(epoch):
+            optimizer.zero_grad(set_to_none=True)
+            loss = workload.loss(model(inputs), targets, config)
+            loss.backward()  # type: ignore[no-untyped-call]
+            optimizer.step()
+            total += loss.detach() * len(targets)
+        epoch_s = clock(device) - began
+
+        last = {"train_loss": total.item() / batches.count}
+        if validation is not None:
+            last |= {f"validation_{name}": x for name, x in evaluate(workload, model, validation, config).items()}
+        elapsed_s = clock(device) - began
+        progress.epoch = epoch
+        progress.epoch_s.append(epoch_s)
+        progress.validation_s += elapsed_s - epoch_s
+        progress.elapsed_s += elapsed_s
+        progress.rates.append(rate)
+        progress.curve.append({"epoch": epoch, "learning_rate": rate, "elapsed_s": progress.elapsed_s, **last})
+        report(trial.key, epoch, last)
+        checkpoints.save(progress, model, optimizer)
+
+    began = clock(device)
+    scores = evaluate(workload, model, test, config) if ending.state == "done" else {}
+    times["test_s"] = clock(device) - began
+    if ending.state == "done":
+        save_tensors(folder.model(trial.key), model.state_dict(), {"config": config})
+
+    times |= {
+        "train_s": sum(progress.epoch_s), "epoch_s": progress.epoch_s,
+        "validation_s": progress.validation_s, **ending.times,
+    }  # fmt: skip
+    times["wall_s"] = times["data_s"] + times["train_s"] + times["test_s"]
+    last = {k: v for k, v in progress.curve[-1].items() if k not in {"epoch", "learning_rate", "elapsed_s"}}
+    facts = {
+        "device": device.type, "devices": 1, "precision": config["precision"], "packed_with": 0,
+        "global_batch_size": config["batch_size"], "learning_rates": progress.rates, "epochs_run": progress.epoch,
+        "resumed_at_epoch": resumed, "parameters": sum(p.numel() for p in model.parameters()),
+    }  # fmt: skip
+    return Outcome(trial.key, ending.state, ending.reason, {}, times, scores, last, facts, progress.curve)
+
+
+@dataclass
+class Ending:
+    """Whether a trial is at its end, and which end that is."""
+
+    limits: Limits
+    config: Config
+    state: Any = "done"
+    reason: str = ""
+    times: dict[str, float] = field(default_factory=dict)
+
+    def reached(self, progress: Progress) -> bool:
+        """Look at the last epoch: not finite, target reached, or no epochs left."""
+        if not progress.epoch:
+            return False
+        last, target = progress.curve[-1], self.limits.target
+        if not all(math.isfinite(x) for name, x in last.items() if "loss" in name):
+            self.state, self.reason = "stopped", f"loss not finite in epoch {progress.epoch}"
+            return True
+        if target and all(name in last and reached(name, last[name], goal) for name, goal in target.items()):
+            self.reason, self.times["time_to_target_s"] = "target reached", progress.elapsed_s
+            return True
+        most = self.limits.max_epochs
+        if most is not None and progress.epoch >= most and (target or most < self.config["epochs"]):
+            self.state, self.reason = "stopped", f"max_epochs {most} without the target" if target else "max_epochs"
+            return True
+        return bool(progress.epoch >= self.config["epochs"])
+
+
+def evaluate(workload: Workload, model: nn.Module, samples: Samples, config: Config) -> dict[str, float]:
+    """Loss and scores over a whole split."""
+    model.eval()
+    with torch.no_grad():
+        pieces = [
+            model(samples.rows(slice(k, k + EVALUATION_BATCH))) for k in range(0, len(samples), EVALUATION_BATCH)
+        ]
+        outputs = torch.cat(pieces)
+        loss = workload.loss(outputs, samples.targets, config)
+        return {"loss": loss.item(), **workload.scores(outputs, samples.targets)}
+
+
+def warm_up(workload: Workload, model: nn.Module, batches: TrainingBatches, config: Config) -> float:
+    """One step on a copy, so that the first epoch pays for no set-up; leaves every random state as it was."""
+    kept = torch.get_rng_state()
+    began = time.perf_counter()
+    throwaway = copy.deepcopy(model).train()
+    inputs, targets = next(batches.epoch(0))
+    workload.loss(throwaway(inputs), targets, config).backward()  # type: ignore[no-untyped-call]
+    seconds = clock(targets.device) - began
+    torch.set_rng_state(kept)
+    return seconds
+
+
+def place(model: nn.Module, device: torch.device, dtype: torch.dtype, samples: Samples) -> nn.Module:
+    """The model on its device; convolutions over channels-last images get weights of that layout."""
+    model = model.to(device=device, dtype=dtype)
+    if samples.channels_last and samples.inputs.ndim == 4:
+        return model.to(memory_format=torch.channels_last)  # type: ignore[call-overload, no-any-return]
+    return model
+
+
+def choose_device(name: str) -> torch.device:
+    """The device that a config means by `auto`, `cpu` or `cuda`."""
+    if name == "auto":
+        name = "cuda" if torch.cuda.is_available() else "cpu"
+    return torch.device(name)
+
+
+def clock(device: torch.device) -> float:
+    """Seconds, once the device has done all that it was asked: waits for a GPU, so once per epoch."""
+    if device.type == "cuda":
+        torch.cuda.synchronize(device)
+    return time.perf_counter()
+
+
+def own_values(workload: Workload, config: Config) -> dict[str, Any]:
+    """The workload's own hyperparameters: all that its data may depend on besides `data_seed`."""
+    return {name: config[name] for name in sorted(workload.defaults)}

@@ -1,0 +1,89 @@
+"""The trainer of a worker: knows how to fit any pack of its study."""
+
+from __future__ import annotations
+
+import gc
+import resource
+import sys
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from tradewind import workloads
+from tradewind.pack import Outcome, Pack, Report, Task, Trial
+from tradewind.train import command, function
+
+if TYPE_CHECKING:
+    from tradewind.workloads.contract import Data, Workload
+
+
+class Trainer:
+    """Built once per worker; keeps the workload and, to tune, the data from trial to trial."""
+
+    def __init__(self, task: Task) -> None:
+        self._task = task
+        self._target = workloads.find(task.workload, Path(task.study_folder)) if task.workload else None
+        self._network = task.workload != "" and workloads.is_network(self._target)
+        self._kept: tuple[Any, Workload, Data] | None = None
+        if self._network:
+            import torch
+
+            torch.set_num_threads(task.threads)
+
+    def fit(self, pack: Pack, report: Report) -> list[Outcome]:
+        """Train every trial of the pack."""
+        return [self._fit(trial, report) for trial in pack.trials]
+
+    def _fit(self, trial: Trial, report: Report) -> Outcome:
+        _forget_peak()
+        if self._target is None:
+            outcome = command.execute(trial, self._task)
+        elif self._network:
+            outcome = self._train(trial, report)
+        else:
+            outcome = function.call(self._target, trial, self._task, report)
+        outcome.facts["peak_memory_bytes"] = _peak()
+        return outcome
+
+    def _train(self, trial: Trial, report: Report) -> Outcome:
+        from tradewind.train import plain
+
+        began = time.perf_counter()
+        workload, data = self._data(trial)
+        load_s = time.perf_counter() - began
+        outcome = plain.train(trial, workload, data, self._task, report)
+        outcome.times["data_s"] += load_s
+        outcome.times["wall_s"] += load_s
+        return outcome
+
+    def _data(self, trial: Trial) -> tuple[Workload, Data]:
+        from tradewind.train.plain import own_values
+
+        config = {**trial.config, "seed": trial.seed, "data_seed": trial.data_seed}
+        if self._kept is not None:
+            seen, workload, data = self._kept
+            if seen == (trial.data_seed, own_values(workload, config)):
+                return workload, data
+            self._kept = None
+            gc.collect()  # one data set at a time in memory
+        workload = workloads.make(self._target, self._task.data)
+        data = workload.data(config)
+        if self._task.purpose == "tune":  # to time, every trial loads its own, or data_s would be a lie
+            self._kept = (trial.data_seed, own_values(workload, config)), workload, data
+        return workload, data
+
+
+def _forget_peak() -> None:
+    try:
+        Path("/proc/self/clear_refs").write_text("5")  # the kernel's peak starts anew
+    except OSError:
+        pass
+
+
+def _peak() -> int:
+    try:
+        status = Path("/proc/self/status").read_text()
+        return int(status.partition("VmHWM:")[2].split()[0]) * 1024
+    except (OSError, ValueError, IndexError):
+        scale = 1 if sys.platform == "darwin" else 1024
+        return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * scale
