@@ -34,6 +34,15 @@ def cache_folder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
         yield folder
 
 
+@pytest.fixture
+def one_thread() -> Iterator[None]:
+    """Two threads beside another busy process wait for each other: 6 × as long on two cores."""
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(threads)
+
+
 def area(targets: np.ndarray[Any, Any], values: np.ndarray[Any, Any]) -> float:
     """The AUC as it is defined: how often an event has the higher value, a tie counting half."""
     difference = values[targets > 0.5][:, None] - values[targets < 0.5]
@@ -212,9 +221,9 @@ def test_data_that_cannot_be_says_what_is_allowed(data: dict[str, Any], message:
 def test_the_defaults_are_allowed_by_themselves() -> None:
     workload: Workload = Storm()
     assert workload.metric == "validation_auc"
-    assert {
-        name: known.complaint(known.default) for name, known in workload.defaults.items()
-    } == dict.fromkeys(("filters", "kernel", "activation", "pool", "dropout", "positive_weight"), "")
+    assert {name: known.complaint(known.default) for name, known in workload.defaults.items()} == dict.fromkeys(
+        ("filters", "kernel", "activation", "pool", "dropout", "positive_weight"), ""
+    )
 
 
 def test_the_loss_is_the_weighted_mean_cross_entropy() -> None:
@@ -241,10 +250,7 @@ def test_the_auc_with_ties_equals_the_share_of_ordered_pairs(digits: int) -> Non
 def test_the_scores_of_a_small_forecast_are_those_counted_by_hand() -> None:
     logits = torch.tensor([2.0, 1.0, 0.5, -0.5, -1.0, -2.0, -3.0, 3.0])
     targets = torch.tensor([1.0, 0.0, 1.0, 1.0, 0.0, 0.0, 0.0, 1.0])
-    brier = (
-        sum((1 / (1 + math.exp(-z)) - t) ** 2 for z, t in zip(logits.tolist(), targets.tolist(), strict=True))
-        / 8
-    )
+    brier = sum((1 / (1 + math.exp(-z)) - t) ** 2 for z, t in zip(logits.tolist(), targets.tolist(), strict=True)) / 8
     expected = {"accuracy": 6 / 8, "auc": 14 / 16, "brier": brier, "pod": 3 / 4, "far": 1 / 4, "csi": 3 / 5}
     assert binary_scores(logits, targets) == pytest.approx(expected)
 
@@ -263,6 +269,7 @@ def test_importing_the_workload_imports_neither_torch_nor_numpy() -> None:
     assert done.stdout == "set()\n"
 
 
+@pytest.mark.usefixtures("one_thread")
 def test_a_little_training_tells_rotating_storms_from_others() -> None:
     workload = Storm(train=2000, validation=0, test=1000)
     data = workload.data(CONFIG)

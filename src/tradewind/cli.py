@@ -10,7 +10,7 @@ from typing import Annotated, Any
 
 import typer
 
-from tradewind.errors import Interrupted, Mistake, TradewindError
+from tradewind.errors import TradewindError
 
 app = typer.Typer(
     name="tradewind",
@@ -40,7 +40,9 @@ def _version(asked: bool) -> None:
 
 @app.callback(epilog="Example: tradewind run quick && tradewind table runs/quick --rows batch_size --columns augment")
 def _app(
-    version: Annotated[bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version.")] = False,
+    version: Annotated[
+        bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version.")
+    ] = False,
 ) -> None:
     pass
 
@@ -48,8 +50,12 @@ def _app(
 @app.command(epilog="Example: tradewind run study.json --workers 4 --set repeats=3 --max-time 2h")
 def run(
     study: StudyArg,
-    out: Annotated[Path | None, typer.Option(metavar="DIR", help="The run folder; default runs/<study name>.")] = None,
-    engine: Annotated[str, typer.Option(help="auto, serial (in the foreground, for a debugger) or processes.")] = "auto",
+    out: Annotated[
+        Path | None, typer.Option(metavar="DIR", help="The run folder; default runs/<study name>.")
+    ] = None,
+    engine: Annotated[
+        str, typer.Option(help="auto, serial (in the foreground, for a debugger) or processes.")
+    ] = "auto",
     schedule: Annotated[str, typer.Option(help="dispatch: workers get trials as they get free.")] = "dispatch",
     workers: Annotated[int | None, typer.Option(metavar="N", help="Default: one per core, or one per GPU.")] = None,
     set_: SetOption = [],  # noqa: B006
@@ -74,7 +80,6 @@ def check(
     workers: Annotated[int | None, typer.Option(metavar="N", help="For how many workers.")] = None,
     set_: SetOption = [],  # noqa: B006
     as_json: JsonOption = False,
-    schema: Annotated[bool, typer.Option("--schema", help="Print the JSON Schema of study files instead.")] = False,
 ) -> None:
     """Is the study valid? How many trials are there, and how long will they take?"""
     from tradewind.commands import check_command
@@ -100,7 +105,11 @@ def show(run: RunArg, trial: Annotated[int, typer.Argument(metavar="TRIAL")], as
 
     results = Results.load(run)
     record = results.record(trial)
-    _print({**record, "curve": results.curve(record["key"])}, lambda _: trial_page(results.folder, results, record), as_json)
+    _print(
+        {**record, "curve": results.curve(record["key"])},
+        lambda _: trial_page(results.folder, results, record),
+        as_json,
+    )
 
 
 @app.command(epilog="Example: tradewind table runs/quick --rows batch_size --columns data_multiplier --by augment")
@@ -150,8 +159,12 @@ def import_(
     file: Annotated[Path, typer.Argument(metavar="F", help="F.csv or F.json.")],
     out: Annotated[Path, typer.Option(metavar="RUN", help="The run folder to make.")],
     at: Annotated[str, typer.Option(metavar="PATH", help="Where in a nested file, e.g. tables.table8.")] = "",
-    join: Annotated[str, typer.Option(metavar="PATH", help="A second place with further values of the same configs.")] = "",
-    values: Annotated[str, typer.Option(metavar="V,…", help="Which columns are measured; the others are config.")] = "",
+    join: Annotated[
+        str, typer.Option(metavar="PATH", help="A second place with further values of the same configs.")
+    ] = "",
+    values: Annotated[
+        str, typer.Option(metavar="V,…", help="Which columns are measured; the others are config.")
+    ] = "",
     rename: Annotated[list[str], typer.Option(metavar="A=B", help="Call column A of the file B.")] = [],  # noqa: B006
 ) -> None:
     """Results from elsewhere as a run folder."""
@@ -163,15 +176,23 @@ def import_(
 
 
 @app.command(epilog="Example: tradewind studies quick > mine.json")
-def studies(name: Annotated[str | None, typer.Argument(metavar="NAME", help="Print this one.")] = None) -> None:
-    """The bundled studies."""
+def studies(
+    name: Annotated[str | None, typer.Argument(metavar="NAME", help="Print this one.")] = None,
+    schema: Annotated[
+        bool, typer.Option("--schema", help="Print the JSON Schema of study files, for editors.")
+    ] = False,
+) -> None:
+    """The bundled studies, and the form of a study file."""
+    from tradewind.commands import schema_text
     from tradewind.studies import listing, text
 
-    typer.echo(text(name).rstrip() if name else listing())
+    typer.echo(schema_text() if schema else text(name).rstrip() if name else listing())
 
 
 @app.command(epilog="Example: tradewind bench overhead")
-def bench(name: Annotated[str | None, typer.Argument(metavar="NAME", help="Which one; without it, all are listed.")] = None) -> None:
+def bench(
+    name: Annotated[str | None, typer.Argument(metavar="NAME", help="Which one; without it, all are listed.")] = None,
+) -> None:
     """Measure this machine, and Tradewind beside its peers."""
     from tradewind.bench import listing, measure
 
@@ -189,15 +210,9 @@ def main() -> None:
     except BrokenPipeError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # or the interpreter complains at its end
         sys.exit(1)
-    except (Mistake, Interrupted) as error:
-        sys.exit(_complain(error))
     except TradewindError as error:
-        sys.exit(_complain(error))
+        print(f"tradewind: {error}", file=sys.stderr)
+        sys.exit(error.exit_code)
     except KeyboardInterrupt:
         print("tradewind: interrupted", file=sys.stderr)
         sys.exit(130)
-
-
-def _complain(error: TradewindError) -> int:
-    print(f"tradewind: {error}", file=sys.stderr)
-    return error.exit_code

@@ -180,7 +180,7 @@ class Columns:
         }  # fmt: skip
         text = np.frombuffer(json.dumps(meta).encode(), dtype=np.uint8)
         with writing(path) as aside, open(aside, "wb") as file:
-            np.savez(file, meta=text, keys=self.keys, places=self.places, **members)
+            np.savez(file, allow_pickle=False, meta=text, keys=self.keys, places=self.places, **members)
 
     @classmethod
     def load(cls, path: Path) -> Columns:

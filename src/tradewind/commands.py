@@ -20,7 +20,7 @@ from tradewind.results import Best, Results
 from tradewind.run import run
 from tradewind.schedule.trials import Trials
 from tradewind.studies import path_of
-from tradewind.study import Study
+from tradewind.study import Study, schema
 
 UNITS_S = {"": 1, "s": 1, "m": 60, "min": 60, "h": 3600, "d": 86_400}
 
@@ -63,6 +63,11 @@ def check_command(name: str, workers: int | None, sets: list[str], as_json: bool
     """Whether a study is valid and what it will be."""
     found = expectation(Trials(load(name, sets)), workers)
     return json.dumps(found, indent=1) if as_json else check_page(found)
+
+
+def schema_text() -> str:
+    """The JSON Schema of a study file."""
+    return json.dumps(schema(), indent=1)
 
 
 def save_weights(best: Best, path: Path) -> None:

@@ -101,9 +101,8 @@ def _json_value(path: Path, text: str) -> Value:
         raise DataError(f"{path}: not valid JSON: nested too deep") from None
     except ValueError as error:
         # Up to here the file was valid, so that without its strings the first match is the culprit.
-        message, literal = error.args
-        line = re.sub(r'"(?:[^"\\]|\\.)*"', "", text).partition(literal)[0].count("\n") + 1
-        raise DataError(f"{path}, line {line}: {message}") from None
+        line = re.sub(r'"(?:[^"\\]|\\.)*"', "", text).partition(error.args[1])[0].count("\n") + 1
+        raise DataError(f"{path}, line {line}: {error.args[0]}") from None
 
 
 @lru_cache(maxsize=65536)
@@ -135,20 +134,16 @@ def _place(document: Value, at: str) -> Foreign:
         leaves = _leaves({} if lists else inner)
         if len(set(map(len, leaves))) > 1 or not all(map(_is_number, leaves.values())):
             further = ", ".join(key for key, value in inner.items() if isinstance(value, dict | list))
-            raise DataError(
-                f"{where} is no single list of rows and no mapping to numbers; --at: {further or 'nothing'}"
-            )
-        rows = [
-            ForeignResult({f"level{i}": _field(key) for i, key in enumerate(keys, 1)}, {name or "value": leaf})
-            for keys, leaf in leaves.items()
-        ]
+            raise DataError(f"no rows at {where}; --at can go on to: {further or 'nothing'}")
+        levels = [{f"level{i}": _field(key) for i, key in enumerate(keys, 1)} for keys in leaves]
+        rows = [ForeignResult(level, {name: leaf}) for level, leaf in zip(levels, leaves.values(), strict=True)]
     told = [part[key] for part in above for key in DESCRIPTION if isinstance(part.get(key), str)]
     beside = {key: value for key, value in above[-1].items() if not isinstance(value, dict | list)}
     return Foreign(where, rows, {k: v for k, v in beside.items() if k not in DESCRIPTION}, "\n".join(told))
 
 
 def _walk(document: Value, at: str) -> tuple[Value, list[dict[str, Value]], str]:
-    node, name, held = document, "", ""
+    node, name, held = document, "value", ""
     above: list[dict[str, Value]] = [{}]
     for part in at.split(".") if at else ():
         held = f"{held}.{part}" if held else part  # a name may contain dots itself
@@ -220,9 +215,9 @@ def _measure(places: Sequence[Foreign], values: Sequence[str]) -> None:
                 if not _is_number(value):
                     raise DataError(f"row {number} of {place.place}: {name} is {value!r}, not a number")
                 row.values[name] = None if value is None else float(value)
-            told = [name for name in DESCRIPTION if not own and isinstance(config.get(name), str)]
-            row.facts |= {name: config.pop(name) for name in told}
+            row.facts |= {n: config.pop(n) for n in DESCRIPTION if not own and type(config.get(n)) is str}
             row.config, row.values = config, {name: row.values[name] for name in chosen}
+        place.shared = {name: value for name, value in place.shared.items() if name not in chosen}
 
 
 def _joined(first: Foreign, second: Foreign) -> Foreign:

@@ -13,15 +13,21 @@ from typing import Any
 
 from tradewind.errors import DataError, Mistake, RunError
 from tradewind.folder import RunFolder, writing
-from tradewind.foreign import read_rows
+from tradewind.foreign import ForeignResult, read_rows
 from tradewind.journal import Journal, Record, new_owner
 from tradewind.results import Results
 
+KEPT = ("key", "trial", "repeat", "seed", "data_seed", "state", "reason", "purpose", "machine", "packed_with")
 EXPORTS = (".csv", ".parquet", ".json")
 
 
 def import_results(
-    path: Path, out: Path, at: str = "", join: str = "", values: Sequence[str] = (), rename: Mapping[str, str] | None = None
+    path: Path,
+    out: Path,
+    at: str = "",
+    join: str = "",
+    values: Sequence[str] = (),
+    rename: Mapping[str, str] | None = None,
 ) -> int:
     """Make a run folder from a file of results; how many records it holds now."""
     foreign = read_rows(path, at, join, values, rename or {})
@@ -31,18 +37,19 @@ def import_results(
     journal = Journal(folder, new_owner())
     try:
         for number, row in enumerate(foreign.rows):
-            journal.finished(_record(number, row.config, row.values, path, at), [])
+            journal.finished(_record(number, row, path, at), [])
     finally:
         journal.close()
     journal.durable()
     return len(foreign.rows)
 
 
-def _record(number: int, config: dict[str, Any], values: Mapping[str, float | None], path: Path, at: str) -> Record:
-    text = json.dumps([str(path.name), at, config, number], sort_keys=True)
-    times = {name: value for name, value in values.items() if name.endswith("_s")}
+def _record(number: int, row: ForeignResult, path: Path, at: str) -> Record:
+    config, values = row.config, row.values
+    text = json.dumps([path.name, at, config, number], sort_keys=True)
+    times: dict[str, Any] = {name: value for name, value in values.items() if name.endswith("_s")}
     if times.get("epoch_s") is not None:
-        times["epoch_s"] = [times["epoch_s"]]  # type: ignore[assignment]
+        times["epoch_s"] = [times["epoch_s"]]
     scores = {name: value for name, value in values.items() if not name.endswith("_s")}
     missing = all(value is None for value in values.values())
     return {
@@ -52,6 +59,7 @@ def _record(number: int, config: dict[str, Any], values: Mapping[str, float | No
         "purpose": "imported", "machine": str(config.get("device") or config.get("gpu") or "imported"),
         "started": time.time(), "finished": time.time(), "attempt": 1, "error": {},
         "source": f"{path.name}{f' at {at}' if at else ''}",
+        **{name: row.facts[name] for name in KEPT if name in row.facts},
     }  # fmt: skip
 
 

@@ -98,6 +98,11 @@ class Results:
         """The keys of the trials."""
         return [self._all.key(row) for row in self._counted]
 
+    def final_keys(self) -> set[str]:
+        """The keys of the trials that need not run again."""
+        states = self.column("state") if len(self) else np.array([])
+        return {self._all.key(row) for row, state in zip(self._counted, states, strict=True) if state in FINAL}
+
     def ended(self, key: str) -> bool:
         """Whether a trial has ended."""
         return bool(np.any(self._all.keys[:, 0] == int(key[:16], 16)))
@@ -114,7 +119,8 @@ class Results:
         failed = (state.categories or []).index("failed") if "failed" in (state.categories or []) else -2
         tries: dict[str, int] = {}
         for row in np.flatnonzero(state.values == failed):
-            tries[self._all.key(row)] = tries.get(self._all.key(row), 0) + 1
+            key = self._all.key(int(row))
+            tries[key] = tries.get(key, 0) + 1
         return tries
 
     def counts(self) -> dict[str, int]:
@@ -159,13 +165,14 @@ class Results:
 
     def records(self) -> Iterator[Record]:
         """The whole records, read from the journals again, in order of trial."""
-        trials = self._all.column("trial").values[self._counted] if len(self) else []
-        for row in self._counted[np.argsort(trials, kind="stable")] if len(self) else []:
-            yield self._record(row)
+        if len(self):
+            trials = self._all.column("trial").values[self._counted]
+            for row in self._counted[np.argsort(trials, kind="stable")]:
+                yield self._record(row)
 
     def record(self, trial: int) -> Record:
         """The record of one trial."""
-        found = np.flatnonzero(self.column("trial") == trial) if len(self) else []
+        found = np.flatnonzero(self.column("trial") == trial) if len(self) else np.array([])
         if not len(found):
             raise RunError(f"{self.folder.path}: trial {trial} has no result; `tradewind status` tells what has")
         return self._record(self._counted[found[-1]])

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-
 import signal
 import threading
 import time
@@ -82,7 +81,9 @@ class Options:
     fresh: bool = False
 
 
-def run(study: Study | str | Path, out: str | Path | None = None, watch: Watch | None = None, **options: Any) -> Results:
+def run(
+    study: Study | str | Path, out: str | Path | None = None, watch: Watch | None = None, **options: Any
+) -> Results:
     """Run what is left of a study and return all its results.
 
     Options: engine, workers, max_time_s, retry_failed, fresh.
@@ -203,7 +204,9 @@ def extend(folder: RunFolder, trials: Trials) -> None:
     study, edition = trials.study, folder.edition()
     if edition:
         if why := refusal(Study.of_edition(edition), study, trials.defaults):
-            raise StudyError(f"{folder.path} holds another study: {why}; choose another --out, or --fresh to start anew")
+            raise StudyError(
+                f"{folder.path} holds another study: {why}; choose another --out, or --fresh to start anew"
+            )
     elif any(folder.journals.iterdir()):
         raise RunError(f"{folder.path}: holds imported results; choose another --out")
     if study.edition(trials.metric) != edition:
@@ -219,9 +222,7 @@ def workers_of(trials: Trials, folder: RunFolder, how: Options, owner: str) -> I
     workers = 1 if serial else choose_workers(trials, how.workers)
     task = trials.task(str(folder.path.resolve()), max(1, machine.cores() // workers))
     engine: Engine = (
-        Serial(TRAINER, task, folder.logs, owner)
-        if serial
-        else Processes(TRAINER, task, workers, folder.logs, owner)
+        Serial(TRAINER, task, folder.logs, owner) if serial else Processes(TRAINER, task, workers, folder.logs, owner)
     )
     try:
         yield engine
@@ -257,5 +258,3 @@ def signals_as_interrupts() -> Iterator[None]:
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
-
-

@@ -5,7 +5,6 @@ from __future__ import annotations
 import copy
 import itertools
 import math
-import operator
 import random
 from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from typing import overload
@@ -135,7 +134,7 @@ class Space(SpaceView):
 
     def count(self) -> tuple[int, bool]:
         """How many combinations are accepted, and whether that is exact or an estimate."""
-        parts = sorted(self._parts(), key=operator.attrgetter("size"))
+        parts = sorted(self._parts(), key=lambda part: part.size)
         total = self._tree.open * self.size // math.prod(part.size for part in parts)
         exact, left, chance = True, COUNTED, random.Random(0)
         for part in parts:

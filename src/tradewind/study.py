@@ -53,7 +53,9 @@ class Range(Part):
         if self.steps is not None:
             values = self.values()
             if len(set(values)) < len(values):
-                raise ValueError(f"{self.steps} steps from {self.low} to {self.high} give equal values; take fewer steps")
+                raise ValueError(
+                    f"{self.steps} steps from {self.low} to {self.high} give equal values; take fewer steps"
+                )
         return self
 
     @property
@@ -135,7 +137,7 @@ class Study(Part):
     space: dict[str, Dimension] = {}
     fixed: dict[str, Any] = {}
     where: list[str] = []
-    search: Search = Search()
+    search: Search = Field(default_factory=lambda: Search.model_validate({}))
     repeats: Annotated[int, Field(ge=1)] = 1
     stop: Stop = Stop()
     seed: Annotated[int, Field(ge=0)] = 0
@@ -220,7 +222,8 @@ def complaint(error: ValidationError, model: type[Part]) -> str:
     place = ".".join(str(part) for part in first["loc"] if not str(part).startswith(("function-", "list[", "Range")))
     message = re.sub(r"^(Value error|Assertion failed), ", "", first["msg"])
     if first["type"] == "extra_forbidden":
-        known = {"stop": Stop, "search": Search}.get(str(first["loc"][0]), model) if len(first["loc"]) > 1 else model
+        parts: dict[str, type[Part]] = {"stop": Stop, "search": Search}
+        known = parts.get(str(first["loc"][0]), model) if len(first["loc"]) > 1 else model
         message = f"unknown key; {nearest(str(first['loc'][-1]), known.model_fields)}"
     elif first["type"] == "missing":
         message = "is missing; add it"

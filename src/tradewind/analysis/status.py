@@ -76,7 +76,12 @@ def _best(results: Results) -> dict[str, Any] | None:
         best = results.best()
     except Mistake:
         return None
-    return {"trial": best.record["trial"], "metric": best.metric, "value": best.value, "config": best.record["config"]}
+    return {
+        "trial": best.record["trial"],
+        "metric": best.metric,
+        "value": best.value,
+        "config": best.record["config"],
+    }
 
 
 def ago(seconds: float) -> str:

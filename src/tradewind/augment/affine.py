@@ -75,9 +75,7 @@ def augment_ahead(
             torch.from_numpy(out[copy * n + start : copy * n + stop]).copy_(moved)
 
 
-def _sources(
-    cos: torch.Tensor, sin: torch.Tensor, shift: torch.Tensor, height: int, width: int
-) -> torch.Tensor:
+def _sources(cos: torch.Tensor, sin: torch.Tensor, shift: torch.Tensor, height: int, width: int) -> torch.Tensor:
     """Where each output pixel comes from, (n, H, W, 2) in units of half a side: shift, turn and zoom back."""
     x = _centres(width, cos) - shift[:, :1]
     y = _centres(height, cos) - shift[:, 1:]
@@ -94,9 +92,7 @@ def _centres(side: int, like: torch.Tensor) -> torch.Tensor:
     return (torch.arange(side, dtype=like.dtype, device=like.device) * 2 + 1) / side - 1
 
 
-def _turn(
-    images: torch.Tensor, cos: torch.Tensor, sin: torch.Tensor, vectors: tuple[tuple[int, int], ...]
-) -> None:
+def _turn(images: torch.Tensor, cos: torch.Tensor, sin: torch.Tensor, vectors: tuple[tuple[int, int], ...]) -> None:
     """Turn the vectors of every image by its angle, in place."""
     cos, sin = cos[:, None, None], sin[:, None, None]
     for x, y in vectors:

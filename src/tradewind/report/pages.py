@@ -23,7 +23,9 @@ def check_page(found: dict[str, Any]) -> str:
         f"  trials     {about}{found['trials']:,} (repeats {found['repeats']}), {found['done']:,} done already",
         f"  workers    {found['workers']} on {found['machine']}",
     ]
-    expected = duration(found["expected_s"]) if found["expected_s"] is not None else "not known before trials have run"
+    expected = (
+        duration(found["expected_s"]) if found["expected_s"] is not None else "not known before trials have run"
+    )
     return "\n".join([*lines, f"  expected   {expected}"])
 
 
@@ -42,9 +44,13 @@ def status_page(found: dict[str, Any]) -> str:
     ]
     for line in found["in_progress"][:16]:
         scores = " ".join(f"{name} {value:.4g}" for name, value in line["scores"].items() if value is not None)
-        lines.append(f"    trial {line['trial']} for {duration(time.time() - line['at'])}, epoch {line['epoch']} {scores}")
+        lines.append(
+            f"    trial {line['trial']} for {duration(time.time() - line['at'])}, epoch {line['epoch']} {scores}"
+        )
     if found["best"]:
-        lines.append(f"  best     {found['best']['metric']} {found['best']['value']:.4g} in trial {found['best']['trial']}")
+        lines.append(
+            f"  best     {found['best']['metric']} {found['best']['value']:.4g} in trial {found['best']['trial']}"
+        )
     if found["duplicates"]:
         lines.append(f"  {found['duplicates']} further records of trials that count once already: reported, not used")
     if found["skipped_lines"]:

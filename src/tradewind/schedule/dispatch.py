@@ -27,8 +27,7 @@ class History:
 
     def __init__(self, results: Results, owner: str) -> None:
         self._folder, self._owner = results.folder, owner
-        states = results.column("state") if len(results) else []
-        self._final = {key for key, state in zip(results.keys(), states, strict=True) if state in FINAL}
+        self._final = results.final_keys()
         self._failures = results.attempts()
         self._readings = {name: Reading(self._folder.journals / name, end) for name, end in results.ends().items()}
 

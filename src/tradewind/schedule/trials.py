@@ -18,7 +18,6 @@ from tradewind.pack import Config, Task, Trial, Value
 from tradewind.space import Space
 from tradewind.study import Range, Study
 from tradewind.train.hyperparameters import TRAINING
-from tradewind.workloads.contract import Hyperparameter
 
 COMMAND_FIELDS = {"config", "folder", "scores", "seed", "data_seed", "trial", "repeat"}
 
@@ -115,7 +114,9 @@ class Trials:
         if self.known:
             return
         parameters = list(inspect.signature(target).parameters.values())
-        required = [p for p in parameters if p.default is p.empty and p.kind in {p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD}]
+        required = [
+            p for p in parameters if p.default is p.empty and p.kind in {p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD}
+        ]
         if inspect.isclass(target) or not parameters or len(required) > 2:
             raise StudyError(
                 f"workload {self.study.workload!r}: allowed: a function f(config) or f(config, trial), "

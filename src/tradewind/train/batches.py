@@ -68,7 +68,7 @@ class TrainingBatches:
     def epoch(self, epoch: int) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
         """The batches of an epoch, the last one as large as what is left."""
         order = epoch_order(self.count, self.data_seed, epoch).to(self.samples.targets.device)
-        for index in order.split(self.batch_size):
+        for index in torch.split(order, self.batch_size):
             rows = index % len(self.samples)
             inputs = self.samples.rows(rows)
             if self.augmentation is not None:
@@ -80,9 +80,7 @@ def training_batches(
     data: Data, identity: str, config: Config, device: torch.device, dtype: torch.dtype
 ) -> tuple[TrainingBatches, float]:
     """How a trial sees its training data, and the seconds spent augmenting ahead of time."""
-    augmentation = Augmentation(
-        config["rotation_deg"], config["translation"], config["zoom"], config["vectors"]
-    )
+    augmentation = Augmentation(config["rotation_deg"], config["translation"], config["zoom"], config["vectors"])
     split, prepare_s = data.train, 0.0
     if config["augment"] == "pre":
         began = time.perf_counter()

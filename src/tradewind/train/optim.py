@@ -15,7 +15,7 @@ def make_optimizer(model: nn.Module, config: Config) -> torch.optim.Optimizer:
     rate, decay = config["learning_rate"], config["weight_decay"]
     if config["optimizer"] == "sgd":
         return torch.optim.SGD(model.parameters(), rate, momentum=config["momentum"], weight_decay=decay)
-    kind = {"adam": torch.optim.Adam, "adamw": torch.optim.AdamW}[config["optimizer"]]
+    kind: type[torch.optim.Adam] = {"adam": torch.optim.Adam, "adamw": torch.optim.AdamW}[config["optimizer"]]
     return kind(model.parameters(), rate, betas=(config["beta1"], config["beta2"]), weight_decay=decay)
 
 

@@ -42,7 +42,7 @@ def is_network(target: Any) -> bool:
 
 def make(target: Any, data: Mapping[str, Value]) -> Workload:
     """A workload built with the study's `data` as keyword arguments."""
-    known = [name for name in inspect.signature(target).parameters]
+    known = list(inspect.signature(target).parameters)
     for name in data:
         if name not in known:
             raise WorkloadError(f"data.{name}: not known to {target.__name__}; {nearest(name, known)}")
@@ -89,7 +89,8 @@ def _import_file(reference: str, path: Path) -> ModuleType:
     if not path.exists():
         raise WorkloadError(f"workload {reference!r}: no such file: {path}")
     spec = importlib.util.spec_from_file_location(name, path)
-    assert spec is not None and spec.loader is not None
+    assert spec is not None
+    assert spec.loader is not None
     found = importlib.util.module_from_spec(spec)
     sys.modules[name] = found
     sys.path.insert(0, str(path.parent))

@@ -51,8 +51,7 @@ def _check(filters: Sequence[int], kernel: int, activation: str, pool: str, side
     if side < 2 ** (len(filters) - 1):
         most = side.bit_length()
         raise WorkloadError(
-            f"filters: found {len(filters)} layers, with a pool between each two; "
-            f"images of side {side} allow {most}"
+            f"filters: found {len(filters)} layers, with a pool between each two; images of side {side} allow {most}"
         )
     if kernel % 2 == 0:
         raise WorkloadError(f"kernel: found {kernel}; allowed: odd numbers, so that the image keeps its size")

@@ -64,8 +64,7 @@ class Storm:
             part /= scale
         # channels first by stride alone: torch sees its channels_last layout without a copy
         train, validation, test = (
-            Split(np.moveaxis(part, 3, 1), np.array(labels[rows]))
-            for part, rows in zip(gathered, parts, strict=True)
+            Split(np.moveaxis(part, 3, 1), np.array(labels[rows])) for part, rows in zip(gathered, parts, strict=True)
         )
         return Data(train, validation if self.validation else None, test, vectors=((1, 2),))
 
