@@ -189,14 +189,15 @@ def studies(
     typer.echo(schema_text() if schema else text(name).rstrip() if name else listing())
 
 
-@app.command(epilog="Example: tradewind bench overhead")
+@app.command(epilog="Example: tradewind bench overhead --save overhead.json")
 def bench(
     name: Annotated[str | None, typer.Argument(metavar="NAME", help="Which one; without it, all are listed.")] = None,
+    save: Annotated[Path | None, typer.Option(metavar="F.json", help="Keep the raw samples.")] = None,
 ) -> None:
     """Measure this machine, and Tradewind beside its peers."""
     from tradewind.bench import listing, measure
 
-    typer.echo(measure(name) if name else listing())
+    typer.echo(measure(name, save) if name else listing())
 
 
 def _print(found: dict[str, Any], page: Any, as_json: bool) -> None:

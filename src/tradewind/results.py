@@ -155,10 +155,12 @@ class Results:
             )
 
     def _note(self, value: str, done: Array) -> str:
-        parts = []
-        for name in ("purpose", "machine") if self._all.groups.get(value) == "times" else ():
-            if name in self._all.groups:
-                parts.append(f"{name} {', '.join(sorted({str(x) for x in self.column(name)[done]}))}")
+        shown = ("purpose", "machine") if self._all.groups.get(value) == "times" else ()
+        parts = [
+            f"{name} {', '.join(sorted({str(x) for x in self.column(name)[done]}))}"
+            for name in shown
+            if name in self._all.groups
+        ]
         left = {state: count for state, count in self.counts().items() if state != "done" and count}
         parts += [f"{count} {state} left out" for state, count in left.items()]
         return " · ".join(parts)

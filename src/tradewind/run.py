@@ -170,7 +170,7 @@ class Loop:
             worker, trial = self.written.pop(record["key"])
             self.schedule.tell(trial, record)
             self.weights.consider(record)
-            if record["state"] != "failed":
+            if self.trials.known and record["state"] != "failed":
                 self.folder.checkpoint(record["key"]).unlink(missing_ok=True)
             self.watch.finished(worker, record)
         while self.schedule.elsewhere:

@@ -68,7 +68,6 @@ class Processes:
         number = next(k for k in order if (w := self._workers[k]) is None or w.pack is None)
         worker = self._workers[number] or self._start(number)
         worker.pack, worker.started, worker.overrun = pack, time.time(), False
-        worker.log_start = worker.log.stat().st_size
         worker.deadline = time.monotonic() + self._timeout_s
         try:
             worker.connection.send(pack)
@@ -119,16 +118,16 @@ class Processes:
 
     def _received(self, worker: Worker) -> list[Event]:
         kind, *content = worker.connection.recv()
-        if kind == "begun":
-            worker.started, worker.log_start = content
+        if kind == "up":
+            worker.deadline = time.monotonic() + self._timeout_s
             return []
         if kind == "epoch":
             return [Epoch(worker.number, *content)]
-        outcomes, finished, log_end = content
+        outcomes, started, finished, log_start, log_end = content
         assert worker.pack is not None, "a worker ends only what it was given"
-        log = span(worker.log, worker.log_start, log_end)
-        ended = Ended(worker.number, worker.pack, outcomes, worker.started, finished, log)
-        worker.pack, worker.deadline = None, float("inf")
+        log = span(worker.log, log_start, log_end)
+        ended = Ended(worker.number, worker.pack, outcomes, started, finished, log)
+        worker.pack, worker.deadline, worker.log_start = None, float("inf"), log_end
         return [ended]
 
     def _kill_overdue(self) -> None:

@@ -56,14 +56,16 @@ def _serve(connection: Connection) -> None:
     trainer: Trainer | None = None
     while (pack := connection.recv()) is not None:
         os.write(1, header(pack).encode())
-        send("begun", time.time(), _log_size())
+        if trainer is None:
+            send("up")  # starting this process took its time, which no trial's timeout should count
+        started, log_start = time.time(), _log_size()
         try:
             trainer = trainer or load_trainer(reference, task)
             outcomes = list(trainer.fit(pack, report))
         except Exception as error:
             traceback.print_exc()
             outcomes = failed(pack, error)
-        send("ended", outcomes, time.time(), _log_size())
+        send("ended", outcomes, started, time.time(), log_start, _log_size())
 
 
 def main() -> None:

@@ -18,6 +18,7 @@ from tradewind.pack import Config, Task, Trial, Value
 from tradewind.space import Space
 from tradewind.study import Range, Study
 from tradewind.train.hyperparameters import TRAINING
+from tradewind.workloads.contract import Hyperparameter
 
 COMMAND_FIELDS = {"config", "folder", "scores", "seed", "data_seed", "trial", "repeat"}
 
@@ -27,7 +28,8 @@ class Trials:
 
     def __init__(self, study: Study) -> None:
         self.study = study
-        self.metric, self.known = "", {}  # type: str, Mapping[str, Hyperparameter]
+        self.metric = ""
+        self.known: Mapping[str, Hyperparameter] = {}
         data: Mapping[str, Value] = study.data
         if study.command:
             _check_command(study)

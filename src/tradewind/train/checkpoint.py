@@ -59,7 +59,7 @@ class Checkpoints:
         """Go back to the last state kept; a fresh start where there is none that can be read."""
         try:
             with safe_open(self.path, framework="pt") as file:
-                tensors = {name: file.get_tensor(name) for name in file.keys()}
+                tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 (it is no dict)
                 progress = Progress(**json.loads(file.metadata()["progress"]))
         except FileNotFoundError:
             return Progress()

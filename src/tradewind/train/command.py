@@ -34,7 +34,7 @@ def execute(trial: Trial, task: Task) -> Outcome:
     try:
         process = subprocess.Popen(
             words, cwd=task.study_folder, env=environment, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
-            preexec_fn=partial(die_with_parent, os.getpid()),
+            preexec_fn=partial(die_with_parent, os.getpid()),  # noqa: PLW1509 (one system call, no locks)
         )  # fmt: skip
     except OSError as error:
         raise TradewindError(f"the command can't be started: {words[0]}: {error.strerror}") from None

@@ -6,6 +6,7 @@ import inspect
 import math
 import time
 from collections.abc import Callable, Mapping
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -72,6 +73,7 @@ def call(function: Callable[..., Any], trial: Trial, task: Task, report: Report)
     return Outcome(trial.key, state, handle.reason, {}, times, scores, last, facts, handle.curve)  # type: ignore[arg-type]
 
 
+@cache
 def takes_trial(function: Callable[..., Any]) -> bool:
     """Whether the function wants the trial beside the config."""
     kinds = {inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD}

@@ -1,0 +1,68 @@
+"""What the tests share: a cache of their own, the command line as users call it, studies as files."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+TRADEWIND = Path(sys.executable).parent / "tradewind"
+
+Cli = Callable[..., subprocess.CompletedProcess[str]]
+WriteStudy = Callable[..., Path]
+
+
+@pytest.fixture(autouse=True, scope="session")
+def cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """A data cache of this session, inherited by every process that a test starts."""
+    folder = tmp_path_factory.mktemp("cache")
+    before = os.environ.get("TRADEWIND_CACHE")
+    os.environ["TRADEWIND_CACHE"] = str(folder)
+    yield folder
+    if before is None:
+        del os.environ["TRADEWIND_CACHE"]
+    else:
+        os.environ["TRADEWIND_CACHE"] = before
+
+
+@pytest.fixture
+def cli(tmp_path: Path) -> Cli:
+    """`cli("run", study, "--quiet")`: the installed command, in this test's folder, without a terminal."""
+
+    def call(
+        *arguments: object, cwd: Path = tmp_path, env: dict[str, str] | None = None, timeout: float = 60
+    ) -> subprocess.CompletedProcess[str]:
+        return subprocess.run(
+            [str(TRADEWIND), *map(str, arguments)],
+            cwd=cwd,
+            env={**os.environ, **(env or {})},
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            errors="replace",
+            timeout=timeout,
+            check=False,
+        )
+
+    return call
+
+
+@pytest.fixture
+def write_study(tmp_path: Path) -> WriteStudy:
+    """Writes a study as JSON, and a module `work.py` beside it if given; returns the study's path."""
+
+    def write(content: dict[str, Any], module: str = "", folder: Path = tmp_path, file: str = "study.json") -> Path:
+        folder.mkdir(parents=True, exist_ok=True)
+        if module:
+            (folder / "work.py").write_text(module)
+        path = folder / file
+        path.write_text(json.dumps(content))
+        return path
+
+    return write
