@@ -1,0 +1,5 @@
+"""`python -m tradewind` is `tradewind`."""
+
+from tradewind.cli import main
+
+main()
