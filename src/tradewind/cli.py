@@ -214,6 +214,9 @@ def main() -> None:
     except TradewindError as error:
         print(f"tradewind: {error}", file=sys.stderr)
         sys.exit(error.exit_code)
+    except OSError as error:  # no room, no permission: the machine's trouble, and no bug to show a traceback for
+        print(f"tradewind: {error.filename or 'a file'}: {error.strerror or error}", file=sys.stderr)
+        sys.exit(2)
     except KeyboardInterrupt:
         print("tradewind: interrupted", file=sys.stderr)
         sys.exit(130)

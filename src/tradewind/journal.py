@@ -207,3 +207,26 @@ class Reading:
                     self.bad += 1
                 else:
                     yield start, content
+
+
+def unfinished(path: Path) -> list[Record]:
+    """The trials that a journal says were started and not finished, each with its last epoch line."""
+    begun: dict[bytes, bytes] = {}
+    latest: dict[bytes, bytes] = {}
+    with open(path, "rb") as file:
+        for line in file:  # kind and key stand at fixed places, so that only what is left need be parsed
+            kind, _, rest = line[32:].partition(b'","key":"')
+            key = rest[:32]
+            if kind == b"started":
+                begun[key] = line
+            elif kind == b"epoch":
+                latest[key] = line
+            elif kind == b"finished":
+                begun.pop(key, None)
+                latest.pop(key, None)
+    found = []
+    for key, line in begun.items():
+        content, epoch = decode(line), decode(latest.get(key, b"")) or {}
+        if content is not None:
+            found.append({**content, "epoch": epoch.get("epoch", 0), "scores": epoch.get("scores", {})})
+    return found

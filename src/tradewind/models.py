@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from tradewind import workloads
 from tradewind.errors import RunError
 from tradewind.folder import RunFolder
 from tradewind.journal import Record
 from tradewind.results import Results, rebuild_with
 from tradewind.study import Study
+from tradewind.workloads import find, make
 
 if TYPE_CHECKING:
     from torch import nn
@@ -25,7 +25,7 @@ def rebuild(folder: RunFolder, record: Record) -> nn.Module:
     edition = folder.edition()
     study = Study.of_edition(edition)
     config = {**record["config"], "seed": record["seed"], "data_seed": record["data_seed"]}
-    model = workloads.make(workloads.find(study.workload, study.folder), study.data).model(config)
+    model = make(find(study.workload, study.folder), study.data).model(config)
     model.load_state_dict(load_file(path))
     return model.eval()
 

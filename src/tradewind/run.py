@@ -16,7 +16,7 @@ from tradewind.claims import Claims
 from tradewind.engine import TRAINER, Ended, Engine, Epoch
 from tradewind.engine.processes import Processes
 from tradewind.engine.serial import Serial
-from tradewind.errors import Interrupted, RunError, StudyError, nearest
+from tradewind.errors import Interrupted, JournalError, RunError, StudyError, nearest
 from tradewind.folder import RunFolder, default_path, set_aside
 from tradewind.journal import Journal, Record, new_owner
 from tradewind.models import BestWeights
@@ -29,6 +29,7 @@ from tradewind.study import Study, refusal
 ENGINES = ("auto", "serial", "processes")
 EPOCH_LINE_S = 1.0  # at most one progress line per trial in this time
 POLL_S = 0.1
+NEARLY_DURABLE_S = 0.002
 
 
 class Watch(Protocol):
@@ -99,8 +100,11 @@ def run(
     extend(folder, trials)
     folder.keep_machine(machine.name(), machine.facts())
     owner = new_owner()
-    with signals_as_interrupts(), workers_of(trials, folder, how, owner) as engine:
-        Loop(trials, folder, engine, owner, how, watch or Quiet()).run()
+    try:
+        with stopped_by_signals(), workers_of(trials, folder, how, owner) as engine:
+            Loop(trials, folder, engine, owner, how, watch or Quiet()).run()
+    except KeyboardInterrupt as stop:
+        raise Interrupted(str(stop) or "interrupted") from None
     return Results.load(path)
 
 
@@ -127,24 +131,30 @@ class Loop:
         try:
             while not (self.schedule.over and not self.in_flight and not self.written):
                 if time.monotonic() > self.deadline:
-                    raise Interrupted("time is up")
+                    raise KeyboardInterrupt("time is up")
                 while self.engine.free() and (trial := self.schedule.next()):
                     self._hand_out(trial)
-                for event in self.engine.poll(POLL_S if not self.written else 0.002):
-                    if isinstance(event, Epoch):
-                        self._progress(event)
-                    else:
-                        self._record(event)
+                self._collect(POLL_S if not self.written else NEARLY_DURABLE_S)
                 self._count(self.journal.durable())
                 self.claims.beat()
                 self.watch.turn(self.schedule.waiting_for_others)
+        except KeyboardInterrupt:
+            self._collect(0.0)  # what has ended by now counts
+            raise
         finally:
             self.engine.close()
             self.journal.close()
-            with suppress(Exception):  # what is already failing must be seen, not this
+            with suppress(JournalError, OSError):  # whatever failed before is what should be seen
                 self._count(self.journal.durable())
-            self.claims.leave()
+                self.claims.leave()
             self.watch.end()
+
+    def _collect(self, timeout_s: float) -> None:
+        for event in self.engine.poll(timeout_s):
+            if isinstance(event, Epoch):
+                self._progress(event)
+            else:
+                self._record(event)
 
     def _hand_out(self, trial: Trial) -> None:
         self.journal.started({"key": trial.key, "trial": trial.trial, "attempt": trial.attempt, "at": time.time()})
@@ -241,14 +251,15 @@ def choose_workers(trials: Trials, asked: int | None) -> int:
 
 
 @contextmanager
-def signals_as_interrupts() -> Iterator[None]:
-    """SIGTERM ends a run as Ctrl-C does: cleanly, resumable."""
+def stopped_by_signals() -> Iterator[None]:
+    """SIGTERM ends a run as Ctrl-C does: cleanly, resumable. A second one ends it at once."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return
 
     def stop(number: int, _: object) -> None:
-        raise Interrupted(f"stopped by {signal.Signals(number).name}")
+        signal.signal(number, signal.SIG_DFL)
+        raise KeyboardInterrupt(f"stopped by {signal.Signals(number).name}")
 
     before: dict[int, Callable[..., Any] | int | None] = {
         number: signal.signal(number, stop) for number in (signal.SIGINT, signal.SIGTERM)

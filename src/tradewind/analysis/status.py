@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from typing import Any
 
 import numpy as np
@@ -10,7 +9,7 @@ import numpy as np
 from tradewind.claims import owner_gone
 from tradewind.errors import Mistake
 from tradewind.folder import RunFolder
-from tradewind.journal import Reading, Record, owner_of
+from tradewind.journal import Record, owner_of, unfinished
 from tradewind.results import Results
 from tradewind.schedule.trials import Trials
 from tradewind.study import Study
@@ -19,7 +18,7 @@ from tradewind.study import Study
 def status(folder: RunFolder) -> dict[str, Any]:
     """Done, running, stopped, failed, left, and the expected time to the end, as plain values."""
     results = Results.load(folder.path)
-    running, jobs = _running(folder, results)
+    running, jobs = _running(folder)
     counts = results.counts()
     total, exact = _total(folder, len(results))
     left = max(0, total - sum(counts.values()) - len(running))
@@ -41,23 +40,14 @@ def _total(folder: RunFolder, ended: int) -> tuple[int, bool]:
         return ended, False  # the user's module is not here; what has ended is still known
 
 
-def _running(folder: RunFolder, results: Results) -> tuple[list[Record], int]:
+def _running(folder: RunFolder) -> tuple[list[Record], int]:
     found: dict[str, Record] = {}
     jobs = 0
     for path in folder.journals.glob("*.jsonl"):
         if owner_gone(folder.owner(owner_of(path))):
             continue
         jobs += 1
-        here: dict[str, Record] = {}
-        for _, line in Reading(path).lines():
-            if line["kind"] == "started":
-                fields = {name: line[name] for name in ("key", "trial", "attempt", "at")}
-                here[line["key"]] = {**fields, "epoch": 0, "scores": {}}
-            elif line["kind"] == "epoch" and line["key"] in here:
-                here[line["key"]].update(epoch=line["epoch"], scores=line["scores"])
-            elif line["kind"] == "finished":
-                here.pop(line["key"], None)
-        found |= here
+        found |= {line["key"]: line for line in unfinished(path)}
     return list(found.values()), jobs
 
 
@@ -82,11 +72,6 @@ def _best(results: Results) -> dict[str, Any] | None:
         "value": best.value,
         "config": best.record["config"],
     }
-
-
-def ago(seconds: float) -> str:
-    """How long ago, in words."""
-    return duration(time.time() - seconds) + " ago"
 
 
 def duration(seconds: float) -> str:

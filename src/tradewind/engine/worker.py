@@ -6,6 +6,7 @@ what C libraries print while they crash, goes to its log.
 
 from __future__ import annotations
 
+import contextlib
 import faulthandler
 import importlib
 import os
@@ -55,7 +56,8 @@ def _serve(connection: Connection) -> None:
     reference, task = connection.recv()
     trainer: Trainer | None = None
     while (pack := connection.recv()) is not None:
-        os.write(1, header(pack).encode())
+        with contextlib.suppress(OSError):  # a full disk costs the log, not the trial
+            os.write(1, header(pack).encode())
         if trainer is None:
             send("up")  # starting this process took its time, which no trial's timeout should count
         started, log_start = time.time(), _log_size()

@@ -64,7 +64,7 @@ def best_page(best: Best) -> str:
     return "\n".join(
         [
             f"trial {best.record['trial']}: {best.metric} {best.value:.4g}",
-            f"  config  {_pairs(best.record['config'])}",
+            f"  config  {_pairs(varied(best.folder, best.record))}",
             f"  scores  {scores or 'none'}",
             f"  times   {_times(best.record)}",
         ]
@@ -76,7 +76,8 @@ def trial_page(folder: RunFolder, results: Results, record: Record) -> str:
     lines = [
         f"trial {record['trial']} (repeat {record['repeat']}, key {record['key']}): {record['state']}"
         + (f", {record['reason']}" if record["reason"] else ""),
-        f"  config   {_pairs(record['config'])}",
+        f"  config   {_pairs(varied(folder, record))}",
+        f"  defaults {_pairs({k: v for k, v in record['config'].items() if k not in varied(folder, record)})}",
         f"  seeds    seed {record['seed']}, data_seed {record['data_seed']}, attempt {record['attempt']}",
         f"  times    {_times(record)}",
         f"  scores   {_pairs(record['scores']) or 'none'}",
@@ -94,6 +95,13 @@ def trial_page(folder: RunFolder, results: Results, record: Record) -> str:
         lines += ["  log", *_indented(text)]
     lines.append(f"  run it again alone: {again(folder, record)}")
     return "\n".join(lines)
+
+
+def varied(folder: RunFolder, record: Record) -> dict[str, Any]:
+    """The part of a config that the study itself sets; all of it where results were imported."""
+    study = folder.edition().get("study", {})
+    names = [*study.get("space", {}), *study.get("fixed", {})] if study else list(record["config"])
+    return {name: record["config"][name] for name in names if name in record["config"]}
 
 
 def again(folder: RunFolder, record: Record) -> str:

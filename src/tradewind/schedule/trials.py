@@ -12,12 +12,12 @@ from typing import Any
 
 from pydantic_core import to_json
 
-from tradewind import workloads
 from tradewind.errors import StudyError, nearest
 from tradewind.pack import Config, Task, Trial, Value
 from tradewind.space import Space
 from tradewind.study import Range, Study
 from tradewind.train.hyperparameters import TRAINING
+from tradewind.workloads import data_identity, find, is_network, make
 from tradewind.workloads.contract import Hyperparameter
 
 COMMAND_FIELDS = {"config", "folder", "scores", "seed", "data_seed", "trial", "repeat"}
@@ -34,12 +34,12 @@ class Trials:
         if study.command:
             _check_command(study)
         else:
-            target = workloads.find(study.workload, study.folder)
-            if workloads.is_network(target):
+            target = find(study.workload, study.folder)
+            if is_network(target):
                 self.known = {**TRAINING, **target.defaults}
                 self.metric = target.metric
-                workloads.make(target, study.data)
-            data = workloads.data_identity(target, study.data)
+                make(target, study.data)
+            data = data_identity(target, study.data)
             self._check_function(target)
         self.metric = study.search.metric or self.metric
         self.defaults = self._defaults()

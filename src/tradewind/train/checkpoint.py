@@ -29,6 +29,21 @@ class Progress:
     elapsed_s: float = 0.0
     rates: list[float] = field(default_factory=list)
     curve: list[dict[str, float]] = field(default_factory=list)
+    last: dict[str, float] = field(default_factory=dict)
+
+    def add(self, rate: float, epoch_s: float, elapsed_s: float, last: dict[str, float]) -> None:
+        """One more epoch: `epoch_s` of training in `elapsed_s` with validation."""
+        self.epoch += 1
+        self.epoch_s.append(epoch_s)
+        self.validation_s += elapsed_s - epoch_s
+        self.elapsed_s += elapsed_s
+        self.rates.append(rate)
+        self.last = last
+        self.curve.append({"epoch": self.epoch, "learning_rate": rate, "elapsed_s": self.elapsed_s, **last})
+
+    def times(self) -> dict[str, Any]:
+        """What the epochs took, for the record."""
+        return {"train_s": sum(self.epoch_s), "epoch_s": self.epoch_s, "validation_s": self.validation_s}
 
 
 @dataclass

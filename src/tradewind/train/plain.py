@@ -28,24 +28,16 @@ def train(trial: Trial, workload: Workload, data: Data, task: Task, report: Repo
     """Train one network from its config: epochs of steps, validation, a test at the end."""
     config: Config = {**trial.config, "seed": trial.seed, "data_seed": trial.data_seed}
     device, dtype = choose_device(config["device"]), DTYPES[config["precision"]]
-    times: dict[str, Any] = {}
-
-    began = time.perf_counter()
-    identity = f"{task.workload} {dict(task.data)} {own_values(workload, config)}"
-    batches, times["prepare_s"] = training_batches(data, identity, config, device, dtype)
-    validation = Samples.of(data.validation, device, dtype) if data.validation is not None else None
-    test = Samples.of(data.test, device, dtype)
-    clock(device)
-    times["data_s"] = time.perf_counter() - began - times["prepare_s"]
+    sets = load(data, f"{task.workload} {dict(task.data)} {own_values(workload, config)}", config, device, dtype)
 
     torch.manual_seed(trial.seed)
-    model = place(workload.model(config), device, dtype, batches.samples)
+    model = place(workload.model(config), device, dtype, sets.train.samples)
     optimizer = make_optimizer(model, config)
-    times["warmup_s"] = warm_up(workload, model, batches, config)
+    sets.times["warmup_s"] = warm_up(workload, model, sets.train, config)
     folder = RunFolder(Path(task.run_folder))
     checkpoints = Checkpoints(folder.checkpoint(trial.key), device)
     progress = checkpoints.restore(model, optimizer)
-    resumed = progress.epoch
+    resumed_at_epoch = progress.epoch
 
     ending = Ending(task.limits, config)
     while not ending.reached(progress):
@@ -57,45 +49,54 @@ def train(trial: Trial, workload: Workload, data: Data, task: Task, report: Repo
         model.train()
         total = torch.zeros((), device=device, dtype=torch.float64)
         began = clock(device)
-        for inputs, targets in batches.epoch(epoch):
+        for inputs, targets in sets.train.epoch(epoch):
             optimizer.zero_grad(set_to_none=True)
             loss = workload.loss(model(inputs), targets, config)
             loss.backward()  # type: ignore[no-untyped-call]
             optimizer.step()
-            total += loss.detach() * len(targets)
+            total += loss.detach() * len(targets)  # stays on the device: no waiting inside an epoch
         epoch_s = clock(device) - began
 
-        last = {"train_loss": total.item() / batches.count}
-        if validation is not None:
-            last |= {f"validation_{name}": x for name, x in evaluate(workload, model, validation, config).items()}
-        elapsed_s = clock(device) - began
-        progress.epoch = epoch
-        progress.epoch_s.append(epoch_s)
-        progress.validation_s += elapsed_s - epoch_s
-        progress.elapsed_s += elapsed_s
-        progress.rates.append(rate)
-        progress.curve.append({"epoch": epoch, "learning_rate": rate, "elapsed_s": progress.elapsed_s, **last})
+        last = {"train_loss": total.item() / sets.train.count}
+        if sets.validation is not None:
+            found = evaluate(workload, model, sets.validation, config)
+            last |= {f"validation_{name}": value for name, value in found.items()}
+        progress.add(rate, epoch_s, clock(device) - began, last)
         report(trial.key, epoch, last)
         checkpoints.save(progress, model, optimizer)
 
     began = clock(device)
-    scores = evaluate(workload, model, test, config) if ending.state == "done" else {}
-    times["test_s"] = clock(device) - began
+    scores = evaluate(workload, model, sets.test, config) if ending.state == "done" else {}
+    sets.times["test_s"] = clock(device) - began
     if ending.state == "done":
         save_tensors(folder.model(trial.key), model.state_dict(), {"config": config})
-
-    times |= {
-        "train_s": sum(progress.epoch_s), "epoch_s": progress.epoch_s,
-        "validation_s": progress.validation_s, **ending.times,
-    }  # fmt: skip
-    times["wall_s"] = times["data_s"] + times["train_s"] + times["test_s"]
-    last = {k: v for k, v in progress.curve[-1].items() if k not in {"epoch", "learning_rate", "elapsed_s"}}
     facts = {
         "device": device.type, "devices": 1, "precision": config["precision"], "packed_with": 0,
         "global_batch_size": config["batch_size"], "learning_rates": progress.rates, "epochs_run": progress.epoch,
-        "resumed_at_epoch": resumed, "parameters": sum(p.numel() for p in model.parameters()),
+        "resumed_at_epoch": resumed_at_epoch, "parameters": sum(p.numel() for p in model.parameters()),
     }  # fmt: skip
-    return Outcome(trial.key, ending.state, ending.reason, {}, times, scores, last, facts, progress.curve)
+    times = {**sets.times, **progress.times(), **ending.times}
+    times["wall_s"] = times["data_s"] + times["train_s"] + times["test_s"]
+    return Outcome(trial.key, ending.state, ending.reason, {}, times, scores, progress.last, facts, progress.curve)
+
+
+@dataclass
+class Sets:
+    """The samples of a trial on its device, and the seconds that took."""
+
+    train: TrainingBatches
+    validation: Samples | None
+    test: Samples
+    times: dict[str, Any]
+
+
+def load(data: Data, identity: str, config: Config, device: torch.device, dtype: torch.dtype) -> Sets:
+    """Bring the data to the device, augmented ahead of time if the config says so."""
+    began = time.perf_counter()
+    train, prepare_s = training_batches(data, identity, config, device, dtype)
+    validation = Samples.of(data.validation, device, dtype) if data.validation is not None else None
+    test = Samples.of(data.test, device, dtype)
+    return Sets(train, validation, test, {"prepare_s": prepare_s, "data_s": clock(device) - began - prepare_s})
 
 
 @dataclass

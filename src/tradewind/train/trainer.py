@@ -9,9 +9,9 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from tradewind import workloads
 from tradewind.pack import Outcome, Pack, Report, Task, Trial
 from tradewind.train import command, function
+from tradewind.workloads import find, is_network, make
 
 if TYPE_CHECKING:
     from tradewind.workloads.contract import Data, Workload
@@ -22,8 +22,8 @@ class Trainer:
 
     def __init__(self, task: Task) -> None:
         self._task = task
-        self._target = workloads.find(task.workload, Path(task.study_folder)) if task.workload else None
-        self._network = task.workload != "" and workloads.is_network(self._target)
+        self._target = find(task.workload, Path(task.study_folder)) if task.workload else None
+        self._network = task.workload != "" and is_network(self._target)
         self._kept: tuple[Any, Workload, Data] | None = None
         if self._network:
             import torch
@@ -66,7 +66,7 @@ class Trainer:
                 return workload, data
             self._kept = None
             gc.collect()  # one data set at a time in memory
-        workload = workloads.make(self._target, self._task.data)
+        workload = make(self._target, self._task.data)
         data = workload.data(config)
         if self._task.purpose == "tune":  # to time, every trial loads its own, or data_s would be a lie
             self._kept = (trial.data_seed, own_values(workload, config)), workload, data
