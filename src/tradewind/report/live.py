@@ -122,7 +122,8 @@ class Terminal(Tally):
     def begin(self, plan: Mapping[str, Any]) -> None:
         """Draw the first picture."""
         super().begin(plan)
-        self._workers: dict[int, str] = {}
+        self._trials: dict[int, Trial] = {}
+        self._doing: dict[int, str] = {}
         self._waiting = 0
         console = Console(stderr=True)
         console.print(Text(f"{self.heading()}\n→ {plan['folder']}"))
@@ -131,19 +132,18 @@ class Terminal(Tally):
 
     def started(self, worker: int, trial: Trial) -> None:
         """A worker has a new trial."""
-        self._trials = getattr(self, "_trials", {}) | {worker: trial}
-        self._workers[worker] = ""
+        self._trials[worker], self._doing[worker] = trial, ""
 
     def epoch(self, worker: int, epoch: int, scores: Mapping[str, float]) -> None:
         """A worker has trained another epoch."""
         values = " ".join(f"{name} {value:.4g}" for name, value in list(scores.items())[:2])
-        self._workers[worker] = f"epoch {epoch} {values}"
+        self._doing[worker] = f"epoch {epoch} {values}"
 
     def finished(self, worker: int | None, record: Record) -> None:
         """Count it; a failure is also said in a line that stays."""
         self.count(record)
-        if worker is not None:
-            self._workers.pop(worker, None)
+        if worker is not None and self._trials[worker].key == record["key"]:  # it may have another one by now
+            self._doing.pop(worker, None)
         if record["state"] == "failed" and self.counts["failed"] <= 20:
             self._live.console.print(Text(f"trial {record['trial']} failed: {record['reason']}", style="red"))
 
@@ -162,7 +162,7 @@ class Terminal(Tally):
         top.add_row(bar, Text(self.summary()))
         rows = [
             Text(f"  worker {worker}: trial {self._trials[worker].trial} {self._about(worker)} {doing}", style="dim")
-            for worker, doing in sorted(self._workers.items())[:16]
+            for worker, doing in sorted(self._doing.items())[:16]
         ]
         if self._waiting:
             rows.append(Text(f"  waiting for {self._waiting} trials that other jobs have claimed", style="yellow"))
