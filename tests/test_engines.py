@@ -324,7 +324,7 @@ def test_a_failed_trial_is_tried_again_within_its_retries(engine: str, tmp_path:
     }
     assert records[2]["scores"] == {"score": 2.0}
     assert records[5]["error"]["what"] == "RuntimeError: try 3"
-    assert executions(tmp_path) == ["0 1", "1 1", "1 2", "2 1", "2 2", "2 3", "5 1", "5 2", "5 3"]
+    assert sorted(executions(tmp_path)) == ["0 1", "1 1", "1 2", "2 1", "2 2", "2 3", "5 1", "5 2", "5 3"]
     assert results.counts() == {"done": 3, "stopped": 0, "failed": 1}
 
 
@@ -454,26 +454,24 @@ def test_a_command_that_can_not_be_started_is_a_failed_record(
 ) -> None:
     study = {"name": "none", "command": "no-such-program {case}", "space": {"case": [1, 2]}}
     tradewind.run(write_study(study), tmp_path / "run", engine=engine, workers=1)
-    assert [record["error"]["what"].rpartition(": the")[2] for record in by_case(tmp_path / "run").values()] == [
-        "TradewindError: the command can't be started: no-such-program: No such file or directory"
-    ] * 2
+    what = "TradewindError: the command can't be started: no-such-program: No such file or directory"
+    assert [record["error"]["what"] for record in by_case(tmp_path / "run").values()] == [what, what]
 
 
 @pytest.mark.parametrize("engine", ENGINES)
 def test_a_command_that_overruns_is_ended_before_the_next_trial(
     engine: str, tmp_path: Path, write_study: Write
 ) -> None:
-    program = "import sys, time; time.sleep(6 if sys.argv[1] == 'slow' else 0)"
-    (tmp_path / "train.py").write_text(f"{program}; print('{{}}'); open('ended-' + sys.argv[1], 'w')")
-    command = f"{sys.executable} -S train.py {{case}}"
+    program = tmp_path / "train.py"
+    program.write_text("import sys, time; time.sleep(6 if sys.argv[1] == 'slow' else 0); print('{}')")
+    command = f"{sys.executable} -S {program} {{case}}"
     study = {"name": "slow", "command": command, "space": {"case": ["slow", "fast"]}, "stop": {"timeout_s": 1}}
     began = time.monotonic()
     tradewind.run(write_study(study), tmp_path / "run", engine=engine, workers=1)
     assert time.monotonic() - began < 5
     assert by_case(tmp_path / "run")["slow"]["error"]["what"] == "timeout: ran longer than 1 s"
     assert by_case(tmp_path / "run")["fast"]["state"] == "done"
-    left = [p for p in psutil.process_iter(["cmdline"]) if p.info["cmdline"] == [*shlex.split(command)[:3], "slow"]]
-    assert left == []
+    assert [p for p in psutil.process_iter(["cmdline"]) if str(program) in (p.info["cmdline"] or [])] == []
 
 
 # What only processes of their own can promise: whatever a trial does, it is one failed record.

@@ -40,6 +40,8 @@ class Tally:
 
     def count(self, record: Record) -> None:
         """One more trial has ended."""
+        if record["attempt"] > 1:
+            self.counts["failed"] -= 1  # its last attempt was counted; a trial counts once
         self.counts[record["state"]] += 1
         self.here += 1
         value = {**record["times"], **record["last"], **record["scores"]}.get(self.plan["metric"] or "score")
