@@ -167,10 +167,8 @@ class Results:
 
     def records(self) -> Iterator[Record]:
         """The whole records, read from the journals again, in order of trial."""
-        if len(self):
-            trials = self._all.column("trial").values[self._counted]
-            for row in self._counted[np.argsort(trials, kind="stable")]:
-                yield self._record(row)
+        for row in self._counted:
+            yield self._record(row)
 
     def record(self, trial: int) -> Record:
         """The record of one trial."""
@@ -248,11 +246,16 @@ def _counted(columns: Columns) -> Array:
     everything = np.arange(len(columns))
     distinct, inverse = np.unique(columns.keys[:, 0], return_inverse=True)
     if len(distinct) == len(columns):
-        return everything
+        return _by_trial(columns, everything)
     when = np.argsort(columns.column("finished").values, kind="stable")
     state = columns.column("state")
     failed = np.array([c == "failed" for c in state.categories or []] + [False])[state.values]
     order = np.concatenate([when[~failed[when]], when[failed[when]][::-1]])
     chosen = np.full(len(distinct), -1)
     chosen[inverse[order[::-1]]] = order[::-1]  # the last write wins, so the first in order does
-    return np.sort(chosen)
+    return _by_trial(columns, np.sort(chosen))
+
+
+def _by_trial(columns: Columns, rows: Array) -> Array:
+    """In order of position: what was handed out first need not have ended first."""
+    return rows[np.argsort(columns.column("trial").values[rows], kind="stable")] if len(rows) else rows

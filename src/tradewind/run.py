@@ -25,6 +25,7 @@ from tradewind.results import Results
 from tradewind.schedule.dispatch import Dispatch, History
 from tradewind.schedule.trials import Trials
 from tradewind.study import Study, refusal
+from tradewind.workloads import being_imported
 
 ENGINES = ("auto", "serial", "processes")
 EPOCH_LINE_S = 1.0  # at most one progress line per trial in this time
@@ -91,6 +92,8 @@ def run(
     """
     if not isinstance(study, Study):
         study = Study.load(study)
+    if module := being_imported():
+        raise RunError(f"run() is called while {module} is imported; put it under: if __name__ == '__main__'")
     how = Options(**options)
     trials = Trials(study)
     path = Path(out) if out is not None else default_path(study.name)
@@ -228,7 +231,10 @@ def workers_of(trials: Trials, folder: RunFolder, how: Options, owner: str) -> I
     """The engine that a study runs on, with its threads so set that workers do not crowd the cores."""
     if how.engine not in ENGINES:
         raise StudyError(f"--engine {how.engine}: {nearest(how.engine, ENGINES)}")
-    serial = how.engine == "serial"
+    at_prompt = trials.study.workload.startswith("__main__:")  # a notebook's function, which no worker can import
+    if at_prompt and how.engine == "processes":
+        raise StudyError(f"workload {trials.study.workload}: put it into a file, or take the engine serial")
+    serial = how.engine == "serial" or at_prompt
     workers = 1 if serial else choose_workers(trials, how.workers)
     task = trials.task(str(folder.path.resolve()), max(1, machine.cores() // workers))
     engine: Engine = (

@@ -75,6 +75,12 @@ class Range(Part):
         return [round(x) for x in found] if self.whole else [float(x) for x in found]
 
 
+def _finite(value: Any) -> Any:
+    if isinstance(value, float) and not math.isfinite(value):
+        raise ValueError(f"found {value}; allowed: finite numbers")
+    return value
+
+
 def _dimension(spec: Any) -> Any:
     if isinstance(spec, Range):
         return spec
@@ -86,7 +92,7 @@ def _dimension(spec: Any) -> Any:
     if isinstance(spec, Sequence) and not isinstance(spec, str):
         if not spec:
             raise ValueError("found an empty list; allowed: at least one value")
-        return list(spec)
+        return [_finite(value) for value in spec]
     raise ValueError(f'found {spec!r}; allowed: a list of values, or a range {{"low": …, "high": …}}')
 
 
@@ -135,7 +141,7 @@ class Study(Part):
     purpose: Purpose = "tune"
     data: dict[str, Any] = {}
     space: dict[str, Dimension] = {}
-    fixed: dict[str, Any] = {}
+    fixed: dict[str, Annotated[Any, BeforeValidator(_finite)]] = {}
     where: list[str] = []
     search: Search = Field(default_factory=lambda: Search.model_validate({}))
     repeats: Annotated[int, Field(ge=1)] = 1

@@ -63,7 +63,16 @@ def data_identity(target: Any, data: Mapping[str, Value]) -> dict[str, Value]:
     return dict(bound.arguments)
 
 
+_importing: list[str] = []
+
+
+def being_imported() -> str:
+    """The user's module that is being imported right now; a run must not start from there."""
+    return _importing[-1] if _importing else ""
+
+
 def _import(reference: str, module: str, folder: Path) -> ModuleType:
+    _importing.append(module)
     try:
         if module.endswith(".py"):
             return _import_file(reference, (folder / module).resolve())
@@ -79,6 +88,8 @@ def _import(reference: str, module: str, folder: Path) -> ModuleType:
             f"workload {reference!r}: importing {module} raised {type(error).__name__}: {error}{place}; "
             f"looked in {folder} and in the installed packages"
         ) from error
+    finally:
+        _importing.pop()
 
 
 def _import_file(reference: str, path: Path) -> ModuleType:
