@@ -214,13 +214,14 @@ def make_record(trial: Trial, outcome: Outcome, event: Ended, purpose: str) -> R
 
 def extend(folder: RunFolder, trials: Trials) -> None:
     """Keep the study in the folder; refuse one that is neither the same nor an extension."""
+    imported = any(folder.journals.iterdir())  # looked at first: a job keeps its study before it opens a journal
     study, edition = trials.study, folder.edition()
     if edition:
         if why := refusal(Study.of_edition(edition), study, trials.defaults):
             raise StudyError(
                 f"{folder.path} holds another study: {why}; choose another --out, or --fresh to start anew"
             )
-    elif any(folder.journals.iterdir()):
+    elif imported:
         raise RunError(f"{folder.path}: holds imported results; choose another --out")
     if study.edition(trials.metric) != edition:
         folder.keep_edition(trials.edition, study.edition(trials.metric))
