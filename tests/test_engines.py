@@ -84,11 +84,15 @@ def run_cases(folder: Path, study: dict[str, Any], module: str, *options: object
             stdout=subprocess.DEVNULL,
             stderr=errors,
         )
-        assert process.stdin is not None
-        with process.stdin as stdin:
-            stdin.write(b"for the user alone\n")
-            stdin.flush()  # and not closed: whoever reads to its end would wait
-            code = process.wait(timeout=60)
+    assert process.stdin is not None
+    try:
+        process.stdin.write(b"for the user alone\n")
+        process.stdin.flush()  # and not closed: whoever reads to its end would wait
+        code = process.wait(timeout=40)
+    finally:
+        process.kill()
+        process.wait()
+        process.stdin.close()
     seconds = time.monotonic() - began
     stderr = (folder / "stderr").read_text(errors="replace")
     return Finished(folder, folder / "run", code, stderr, by_case(folder / "run"), seconds, mark)
@@ -622,6 +626,35 @@ def test_workers_share_the_cores_and_keep_freed_memory(deaths: Finished) -> None
 
 def test_no_child_of_a_dead_worker_outlives_the_run(deaths: Finished) -> None:
     assert none_left(deaths.mark)
+
+
+def test_what_a_worker_imports_does_not_count_against_a_timeout(tmp_path: Path, write_study: Write) -> None:
+    module = "import time\ntime.sleep(1.2)  # as torch does\n\ndef trial(config):\n    return config['case']\n"
+    study = {"name": "import", "workload": "work.py:trial", "space": {"case": [1, 2]}, "stop": {"timeout_s": 1}}
+    results = tradewind.run(write_study(study, module), tmp_path / "run", engine="processes", workers=1)
+    assert results.counts() == {"done": 2, "stopped": 0, "failed": 0}
+    assert all(record["finished"] - record["started"] < 1 for record in results.records())
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+def test_studies_in_two_folders_may_call_their_modules_the_same(
+    engine: str, tmp_path: Path, write_study: Write
+) -> None:
+    study = {"name": "same", "workload": "work:trial", "space": {"case": [1]}}
+    for answer in (3, 4):
+        folder = tmp_path / str(answer)
+        path = write_study(study, f"def trial(config):\n    return {answer}\n", folder)
+        assert tradewind.run(path, folder / "run", engine=engine).items("score") == [answer]
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+def test_a_run_needs_no_locale(engine: str, tmp_path: Path, write_study: Write, cli: Cli) -> None:
+    study = {"name": "plain", "workload": "work:trial", "space": {"case": [1]}}
+    path = write_study(study, "def trial(config):\n    print('plain words')\n    return 1\n")
+    ascii_only = {"LC_ALL": "C", "PYTHONCOERCECLOCALE": "0", "PYTHONUTF8": "0"}
+    ran = cli("run", path, "--out", "run", "--engine", engine, "--quiet", env=ascii_only)
+    assert (ran.returncode, ran.stderr) == (0, "")
+    assert "plain words" in cli("show", tmp_path / "run", 0).stdout
 
 
 # Stopping and going on.
