@@ -20,19 +20,33 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from pydantic_core import from_json, to_json
+from pydantic_core import PydanticSerializationError, from_json, to_json
 
 from tradewind.errors import JournalError
 from tradewind.folder import RunFolder
 
 VERSION = 1
+PROGRESS = (b'"v":1,"kind":"started"', b'"v":1,"kind":"epoch"')
 Record = dict[str, Any]
 
 
 def encode(kind: str, fields: Record) -> bytes:
     """One journal line."""
-    body = to_json({"v": VERSION, "kind": kind, **fields}, inf_nan_mode="null")[1:]
+    content = {"v": VERSION, "kind": kind, **fields}
+    try:
+        body = to_json(content, inf_nan_mode="null", fallback=str)[1:]
+    except PydanticSerializationError:
+        body = to_json(_readable(content), inf_nan_mode="null", fallback=str)[1:]
     return b'{"crc":"%08x",%b\n' % (zlib.crc32(body), body)
+
+
+def _readable(value: Any) -> Any:
+    """The same with text that is no Unicode, such as odd file names in an error, made so that it can be written."""
+    if isinstance(value, str):
+        return value.encode(errors="replace").decode()
+    if isinstance(value, dict):
+        return {_readable(name): _readable(one) for name, one in value.items()}
+    return [_readable(one) for one in value] if isinstance(value, (list, tuple)) else value
 
 
 def decode(line: bytes) -> Record | None:
@@ -192,15 +206,15 @@ class Reading:
     end: int = 0
     bad: int = 0
 
-    def lines(self, kinds: bytes = b"") -> Iterator[tuple[int, Record]]:
-        """(offset, content) of the lines that were added since; `kinds` skips others without parsing them."""
+    def lines(self, finished_only: bool = False) -> Iterator[tuple[int, Record]]:
+        """(offset, content) of the lines that were added since; others than asked for are not even parsed."""
         with open(self.path, "rb") as file:
             file.seek(self.end)
             for line in file:
                 if not line.endswith(b"\n"):
                     return  # torn, or still being written: looked at again next time
                 start, self.end = self.end, self.end + len(line)
-                if kinds and line[18:46].find(kinds) < 0 and line[:8] == b'{"crc":"':
+                if finished_only and line.startswith(PROGRESS, 18):
                     continue
                 content = decode(line)
                 if content is None:

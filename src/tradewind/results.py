@@ -234,7 +234,7 @@ def _new(folder: RunFolder, columns: Columns) -> Iterator[tuple[str, int, Record
         reading = Reading(path, columns.ends.get(path.name, 0))
         if path.stat().st_size == reading.end:
             continue
-        for offset, record in reading.lines(b'"kind":"finished"'):
+        for offset, record in reading.lines(finished_only=True):
             yield path.name, offset, record
         columns.ends[path.name] = reading.end
         columns.bad += reading.bad

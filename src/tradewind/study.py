@@ -75,9 +75,15 @@ class Range(Part):
         return [round(x) for x in found] if self.whole else [float(x) for x in found]
 
 
-def _finite(value: Any) -> Any:
+def _plain_value(value: Any) -> Any:
+    if type(value).__module__ == "numpy" and hasattr(value, "item"):
+        value = value.item()
     if isinstance(value, float) and not math.isfinite(value):
         raise ValueError(f"found {value}; allowed: finite numbers")
+    if isinstance(value, (list, tuple)):
+        return [_plain_value(one) for one in value]
+    if not isinstance(value, (bool, int, float, str, dict, type(None))):
+        raise ValueError(f"found {value!r:.60}, a {type(value).__name__}; allowed: what JSON can hold")
     return value
 
 
@@ -92,7 +98,7 @@ def _dimension(spec: Any) -> Any:
     if isinstance(spec, Sequence) and not isinstance(spec, str):
         if not spec:
             raise ValueError("found an empty list; allowed: at least one value")
-        return [_finite(value) for value in spec]
+        return [_plain_value(value) for value in spec]
     raise ValueError(f'found {spec!r}; allowed: a list of values, or a range {{"low": …, "high": …}}')
 
 
@@ -141,7 +147,7 @@ class Study(Part):
     purpose: Purpose = "tune"
     data: dict[str, Any] = {}
     space: dict[str, Dimension] = {}
-    fixed: dict[str, Annotated[Any, BeforeValidator(_finite)]] = {}
+    fixed: dict[str, Annotated[Any, BeforeValidator(_plain_value)]] = {}
     where: list[str] = []
     search: Search = Field(default_factory=lambda: Search.model_validate({}))
     repeats: Annotated[int, Field(ge=1)] = 1

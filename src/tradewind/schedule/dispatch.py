@@ -45,7 +45,7 @@ class History:
         for path in self._folder.journals.glob("*.jsonl"):
             if owner_of(path) != self._owner:
                 reading = self._readings.setdefault(path.name, Reading(path))
-                found += [record for _, record in reading.lines(b'"kind":"finished"')]
+                found += [record for _, record in reading.lines(finished_only=True)]
         for record in found:
             self.add(record)
         return found
