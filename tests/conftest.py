@@ -12,6 +12,8 @@ from typing import Any
 
 import pytest
 
+import tradewind.cli
+
 TRADEWIND = Path(sys.executable).parent / "tradewind"
 
 Cli = Callable[..., subprocess.CompletedProcess[str]]
@@ -66,3 +68,23 @@ def write_study(tmp_path: Path) -> WriteStudy:
         return path
 
     return write
+
+
+@pytest.fixture
+def command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Iterator[Cli]:
+    """As `cli`, but inside this process: half a second less for each call."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    before = set(sys.modules)
+
+    def call(*arguments: object) -> subprocess.CompletedProcess[str]:
+        words = [str(TRADEWIND), *map(str, arguments)]
+        monkeypatch.setattr(sys, "argv", words)
+        with pytest.raises(SystemExit) as ended:
+            tradewind.cli.main()
+        return subprocess.CompletedProcess(words, ended.value.code or 0, *capsys.readouterr())
+
+    yield call
+    for name in set(sys.modules) - before:  # the next test has a module of the same name
+        if str(getattr(sys.modules[name], "__file__", "")).startswith(str(tmp_path.parent)):
+            del sys.modules[name]

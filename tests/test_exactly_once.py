@@ -233,6 +233,32 @@ def test_workers_die_with_their_parent(jobs: Callable[[int, float], Jobs]) -> No
     assert here.in_flight() == WORKERS
 
 
+def at_once(count: int, act: Callable[[int], object]) -> list[object]:
+    """What so many threads get that all begin at the same moment; an error is what they got, too."""
+    start, found = threading.Barrier(count), [object()] * count
+
+    def begin(k: int) -> None:
+        start.wait()
+        try:
+            found[k] = act(k)
+        except Exception as error:
+            found[k] = error
+
+    threads = [threading.Thread(target=begin, args=(k,)) for k in range(count)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    return found
+
+
+def test_many_jobs_may_make_the_run_folder_at_once(tmp_path: Path) -> None:
+    for k in range(40):
+        path = tmp_path / str(k)
+        found = at_once(6, lambda _, path=path: RunFolder.create(path).path)  # type: ignore[misc]
+        assert found == [path] * 6
+
+
 # Claims.
 
 CLAIM = """
@@ -284,19 +310,8 @@ def test_of_many_heirs_one_gets_the_block(folder: RunFolder) -> None:
     assert all(gone.take(block) == 0 for block in blocks)
     gone.leave()
     heirs = [claims(folder, f"heir{k}") for k in range(4)]
-    taken: list[list[int | None]] = [[] for _ in heirs]
-    start = threading.Barrier(len(heirs))
-
-    def take_all(k: int) -> None:
-        start.wait()
-        taken[k] = [heirs[k].take(block) for block in blocks]
-
-    threads = [threading.Thread(target=take_all, args=(k,)) for k in range(len(heirs))]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    for found in zip(*taken, strict=True):
+    taken = at_once(len(heirs), lambda k: [heirs[k].take(block) for block in blocks])
+    for found in zip(*taken, strict=True):  # type: ignore[call-overload]
         assert sorted(found, key=str) == [1, None, None, None]
 
 

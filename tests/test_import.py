@@ -56,8 +56,8 @@ def test_table_3_of_the_paper_imported_and_printed_is_the_paper_digit_for_digit(
     assert {block["label"]: block["cells"] for block in found["blocks"]} == TABLE_3
 
 
-def test_any_hyperparameter_can_stand_in_any_place(cli: Cli, tmp_path: Path) -> None:
-    assert cli("import", write_table_3(tmp_path), "--at", "tables.table3", "--out", "table3").returncode == 0
+def test_any_hyperparameter_can_stand_in_any_place(command: Cli, tmp_path: Path) -> None:
+    assert command("import", write_table_3(tmp_path), "--at", "tables.table3", "--out", "table3").returncode == 0
     results = Results.load(tmp_path / "table3")
     turned = results.table("epochs", "batch_size", by="data_multiplier")
     for block, k in zip(turned.blocks, range(len(MULTIPLIERS)), strict=True):
@@ -70,34 +70,34 @@ def test_any_hyperparameter_can_stand_in_any_place(cli: Cli, tmp_path: Path) -> 
     assert over.blocks[0].counts == [[len(BATCH_SIZES)] * 3] * 3
 
 
-def test_what_stands_beside_the_rows_is_part_of_every_config(cli: Cli, tmp_path: Path) -> None:
-    assert cli("import", write_table_3(tmp_path), "--at", "tables.table3", "--out", "table3").returncode == 0
+def test_what_stands_beside_the_rows_is_part_of_every_config(command: Cli, tmp_path: Path) -> None:
+    assert command("import", write_table_3(tmp_path), "--at", "tables.table3", "--out", "table3").returncode == 0
     record = Results.load(tmp_path / "table3").record(0)
     assert record["config"]["device"] == "4x V100"
     assert (record["purpose"], record["machine"], record["state"]) == ("imported", "4x V100", "done")
     assert record["source"] == "published.json at tables.table3"
 
 
-def test_an_imported_run_has_status_best_show_and_export_but_can_not_be_run(cli: Cli, tmp_path: Path) -> None:
+def test_an_imported_run_has_status_best_show_and_export_but_can_not_be_run(command: Cli, tmp_path: Path) -> None:
     (tmp_path / "rows.csv").write_text("lr,batch_size,accuracy,wall_s\n0.1,32,0.5,3\n0.2,32,0.75,4\n0.3,64,,\n")
-    assert cli("import", "rows.csv", "--out", "run").stdout == "3 results in run\n"
-    found = json.loads(cli("status", "run", "--json").stdout)
+    assert command("import", "rows.csv", "--out", "run").stdout == "3 results in run\n"
+    found = json.loads(command("status", "run", "--json").stdout)
     assert (found["trials"], found["done"], found["stopped"], found["left"]) == (3, 2, 1, 0)
-    best = json.loads(cli("best", "run", "--json").stdout)
+    best = json.loads(command("best", "run", "--json").stdout)
     assert (best["metric"], best["value"], best["config"]) == ("accuracy", 0.75, {"lr": 0.2, "batch_size": 32})
-    shown = cli("show", "run", 2)
+    shown = command("show", "run", 2)
     assert shown.returncode == 0
     assert "stopped, no value in the source" in shown.stdout
-    assert cli("export", "run", "--to", "f.json").stdout == "3 results in f.json\n"
+    assert command("export", "run", "--to", "f.json").stdout == "3 results in f.json\n"
     (tmp_path / "study.json").write_text('{"name": "s", "command": "echo {x}", "space": {"x": [1]}}')
-    answer = cli("run", "study.json", "--out", "run", "--quiet")
+    answer = command("run", "study.json", "--out", "run", "--quiet")
     assert (answer.returncode, answer.stderr) == (2, "tradewind: run: holds imported results; choose another --out\n")
     assert len(Results.load(tmp_path / "run")) == 3
 
 
-def test_equal_rows_are_results_of_their_own(cli: Cli, tmp_path: Path) -> None:
+def test_equal_rows_are_results_of_their_own(command: Cli, tmp_path: Path) -> None:
     (tmp_path / "rows.csv").write_text("lr,wall_s\n" + "0.1,3\n" * 5)
-    assert cli("import", "rows.csv", "--out", "run").returncode == 0
+    assert command("import", "rows.csv", "--out", "run").returncode == 0
     results = Results.load(tmp_path / "run")
     assert (len(results), results.duplicates) == (5, 0)
     assert results.table("lr", "repeat", stat="n").blocks[0].cells == [[5]]
@@ -115,32 +115,32 @@ def test_equal_rows_are_results_of_their_own(cli: Cli, tmp_path: Path) -> None:
     ],
 )
 def test_exported_records_with_foreign_fields_are_refused_or_can_be_read(
-    cli: Cli, tmp_path: Path, fields: dict[str, Any]
+    command: Cli, tmp_path: Path, fields: dict[str, Any]
 ) -> None:
     parts = {"times": {"wall_s": 3.0}, "scores": {"auc": 0.5}, "last": {}}
     records = [{"config": {"lr": lr}, **parts, **fields} for lr in (0.1, 0.2)]
     (tmp_path / "records.json").write_text(json.dumps(records))
-    answer = cli("import", "records.json", "--out", "run")
+    answer = command("import", "records.json", "--out", "run")
     assert answer.returncode in (0, 2)
     assert "Traceback" not in answer.stderr
     if answer.returncode == 0:
         results = Results.load(tmp_path / "run")
         assert results.items("lr") == [0.1, 0.2]
         assert results.table("lr", "lr", value="wall_s", stat="n").blocks[0].cells == [[1, 0], [0, 1]]
-        assert cli("status", "run").returncode == 0
+        assert command("status", "run").returncode == 0
 
 
 @needs_published
-def test_the_published_table_3_is_the_one_typed_in(cli: Cli, tmp_path: Path) -> None:
-    assert cli("import", STORM, "--at", "tables.table3", "--out", "table3").returncode == 0
-    found = json.loads(cli("table", "table3", *TABLE_3_CALL, "--format", "json").stdout)
+def test_the_published_table_3_is_the_one_typed_in(command: Cli, tmp_path: Path) -> None:
+    assert command("import", STORM, "--at", "tables.table3", "--out", "table3").returncode == 0
+    found = json.loads(command("table", "table3", *TABLE_3_CALL, "--format", "json").stdout)
     assert {block["label"]: block["cells"] for block in found["blocks"]} == TABLE_3
 
 
 @needs_published
-def test_tables_8_and_9_joined_give_accuracy_and_seconds_of_the_same_configs(cli: Cli, tmp_path: Path) -> None:
+def test_tables_8_and_9_joined_give_accuracy_and_seconds_of_the_same_configs(command: Cli, tmp_path: Path) -> None:
     join = ("--at", "tables.table8", "--join", "tables.table9", "--values", "accuracy_percent,wall_s")
-    answer = cli("import", STORM, *join, "--rename", "gpus=devices", "--out", "joined")
+    answer = command("import", STORM, *join, "--rename", "gpus=devices", "--out", "joined")
     assert answer.returncode == 0, answer.stderr
     published = json.loads(STORM.read_text())["tables"]
     expected: dict[tuple[int, int], list[float]] = {}
@@ -155,6 +155,8 @@ def test_tables_8_and_9_joined_give_accuracy_and_seconds_of_the_same_configs(cli
         assert [one["scores"]["accuracy_percent"], one["times"]["wall_s"]] == values
         assert config["devices"] == published["table8"]["gpus"]
         assert "gpus" not in config
-    text = cli("table", "joined", "--rows", "epochs", "--columns", "batch_size", "--value", "accuracy_percent").stdout
+    text = command(
+        "table", "joined", "--rows", "epochs", "--columns", "batch_size", "--value", "accuracy_percent"
+    ).stdout
     line = next(line.split() for line in text.splitlines() if line.split()[:1] == ["5"])
     assert line == ["5", "87.96", "90.26", "82.55", "85.23", "87.86", "89.28", "83.00", "79.98", "76.21", "68.57"]

@@ -132,7 +132,7 @@ def test_a_torn_last_line_is_not_read_until_it_is_whole(folder: RunFolder) -> No
     path.write_bytes(first + second[:-20])
     reading = Reading(path)
     assert [one["trial"] for _, one in reading.lines()] == [1]
-    assert (reading.end, reading.bad) == (len(first), 0)
+    assert (reading.at, reading.bad) == (len(first), 0)
     path.write_bytes(first + second)
     assert [(offset, one["trial"]) for offset, one in reading.lines()] == [(len(first), 2)]
     assert list(reading.lines()) == []

@@ -27,6 +27,7 @@ LAYERS = [
     ["augment", "workloads", "studies"],
     ["imports"],
     ["results"],
+    ["reading"],
     ["columns", "table", "foreign"],
     ["journal", "claims"],
     ["folder"],

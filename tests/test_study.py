@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 from conftest import TRADEWIND, Cli, WriteStudy
 
-import tradewind
 from tradewind import Results, Study
 from tradewind.errors import StudyError
+from tradewind.run import run as run_study
 from tradewind.schedule.trials import Trials
 from tradewind.studies import names, path_of
 from tradewind.study import Range, schema
@@ -82,7 +82,7 @@ def test_a_range_with_steps_holds_both_ends_and_exact_values_between(spec: Any, 
     assert [type(value) for value in found] == [type(value) for value in values]
 
 
-def test_lists_ranges_fixed_and_where_become_the_configs_of_the_trials(cli: Cli, write_study: WriteStudy) -> None:
+def test_lists_ranges_fixed_and_where_become_the_configs_of_the_trials(command: Cli, write_study: WriteStudy) -> None:
     space = {
         "x": {"low": 1, "high": 3, "steps": 3},
         "rate": {"low": 1e-4, "high": 1e-2, "log": True, "steps": 3},
@@ -96,9 +96,9 @@ def test_lists_ranges_fixed_and_where_become_the_configs_of_the_trials(cli: Cli,
         "where": ["x + 1 <= 3", "rate < 0.005 or x == 2"],
     }
     path = write_study(study, WORK)
-    found = json.loads(cli("check", path, "--json").stdout)
+    found = json.loads(command("check", path, "--json").stdout)
     assert (found["combinations"], found["trials"], found["exact"]) == (36, 20, True)
-    assert cli("run", path, "--out", "run", "--quiet").returncode == 0
+    assert command("run", path, "--out", "run", "--engine", "serial").returncode == 0
     found = [record["config"] for record in done(path.parent / "run")]
     assert len(found) == 20
     assert found[0] == {"x": 1, "rate": 1e-4, "kind": "a", "y": {"deep": 1.5}}
@@ -108,20 +108,20 @@ def test_lists_ranges_fixed_and_where_become_the_configs_of_the_trials(cli: Cli,
     assert all(type(config["x"]) is int for config in found)
 
 
-def test_trials_are_numbered_by_their_place_in_the_unfiltered_space(cli: Cli, write_study: WriteStudy) -> None:
+def test_trials_are_numbered_by_their_place_in_the_unfiltered_space(command: Cli, write_study: WriteStudy) -> None:
     path = write_study({**BASE, "workload": "work:f", "where": ["x != 2"]}, WORK)
-    assert cli("run", path, "--out", "run", "--quiet").returncode == 0
+    assert command("run", path, "--out", "run", "--engine", "serial").returncode == 0
     found = {record["trial"]: (record["config"]["x"], record["repeat"]) for record in done(path.parent / "run")}
     assert found == {0: (1, 0), 1: (1, 1), 4: (3, 0), 5: (3, 1)}
 
 
 def test_repeat_r_uses_seed_plus_r_and_one_data_seed_to_tune_but_its_own_to_time(
-    cli: Cli, write_study: WriteStudy
+    command: Cli, write_study: WriteStudy
 ) -> None:
     for purpose, data_seeds in (("tune", [7, 7]), ("time", [7, 8])):
         study = {**BASE, "workload": "work:f", "purpose": purpose, "space": {"x": [1]}, "seed": 40, "data_seed": 7}
         path = write_study(study, WORK)
-        assert cli("run", path, "--out", purpose, "--quiet").returncode == 0
+        assert command("run", path, "--out", purpose, "--engine", "serial").returncode == 0
         found = done(path.parent / purpose)
         assert [record["seed"] for record in found] == [40, 41]
         assert [record["data_seed"] for record in found] == data_seeds
@@ -179,8 +179,8 @@ def accepts(part: dict[str, Any], value: Any, top: dict[str, Any]) -> bool:
     return not isinstance(value, list) or all(accepts(part.get("items", {}), item, top) for item in value)
 
 
-def test_the_schema_names_every_key_and_accepts_the_designed_and_the_bundled_studies(cli: Cli) -> None:
-    found = json.loads(cli("studies", "--schema").stdout)
+def test_the_schema_names_every_key_and_accepts_the_designed_and_the_bundled_studies(command: Cli) -> None:
+    found = json.loads(command("studies", "--schema").stdout)
     assert found == schema()
     assert found["$schema"] == "https://json-schema.org/draft/2020-12/schema"
     assert set(found["properties"]) == set(Study.model_fields)
@@ -211,13 +211,13 @@ def test_the_schema_refuses_what_the_study_refuses(change: dict[str, Any]) -> No
         Study(**(DESIGNED | change))
 
 
-def test_every_bundled_study_is_valid_and_says_what_it_shows(cli: Cli) -> None:
-    listing = cli("studies").stdout
+def test_every_bundled_study_is_valid_and_says_what_it_shows(command: Cli) -> None:
+    listing = command("studies").stdout
     for name in names():
         assert Study.load(path_of(name)).description
         assert name in listing
         assert Trials(Study.load(path_of(name))).count()[0] > 0
-    assert json.loads(cli("studies", "quick").stdout) == json.loads(path_of("quick").read_text())
+    assert json.loads(command("studies", "quick").stdout) == json.loads(path_of("quick").read_text())
 
 
 def test_a_study_in_python_is_the_same_as_its_file(write_study: WriteStudy) -> None:
@@ -242,47 +242,47 @@ def test_more_values_and_repeats_run_only_what_is_new(cli: Cli, write_study: Wri
     path = write_study(study, WORK)
     run, calls = path.parent / "run", path.with_name("calls.txt")
     assert cli("run", path, "--out", run, "--quiet").returncode == 0
-    before = {record["key"]: record for record in done(run)}
+    before = {record["key"]: record | {"trial": 0} for record in done(run)}
     calls.unlink()
     write_study({**study, "space": {"x": [0, 1, 2, 3]}, "repeats": 2})
     assert cli("run", path, "--out", run, "--quiet").returncode == 0
     assert sorted(calls.read_text().splitlines()) == ["0 0", "0 1", "1 1", "2 1", "3 0", "3 1"]
-    after = {record["key"]: record for record in done(run)}
+    after = {record["key"]: record | {"trial": 0} for record in done(run)}
     assert len(after) == 8
-    assert before.items() <= after.items()
+    # the position of a trial is that of the newest edition; all else stays as it was recorded
+    assert all({**after[key], "trial": 0} == {**record, "trial": 0} for key, record in before.items())
     found = json.loads(cli("status", run, "--json").stdout)
     assert (found["trials"], found["done"], found["left"], found["duplicates"]) == (8, 8, 0, 0)
 
 
-def test_after_an_extension_show_still_means_the_trial_that_best_names(cli: Cli, write_study: WriteStudy) -> None:
+def test_after_an_extension_show_still_means_the_trial_that_best_names(command: Cli, write_study: WriteStudy) -> None:
     study = {"name": "s", "workload": "work:f", "space": {"x": [9, 2]}}
     path = write_study(study, WORK)
-    assert cli("run", path, "--out", "run", "--quiet").returncode == 0
+    assert command("run", path, "--out", "run", "--engine", "serial").returncode == 0
     write_study({**study, "space": {"x": [1, 9, 2]}})
-    assert cli("run", path, "--out", "run", "--quiet").returncode == 0
-    best = json.loads(cli("best", "run", "--json").stdout)
+    assert command("run", path, "--out", "run", "--engine", "serial").returncode == 0
+    best = json.loads(command("best", "run", "--json").stdout)
     assert best["config"] == {"x": 9}
-    assert json.loads(cli("show", "run", best["trial"], "--json").stdout)["config"] == {"x": 9}
+    assert json.loads(command("show", "run", best["trial"], "--json").stdout)["config"] == {"x": 9}
 
 
-def test_an_extended_study_runs_on_when_some_of_it_was_left(cli: Cli, write_study: WriteStudy) -> None:
+def test_an_extended_study_runs_on_when_some_of_it_was_left(command: Cli, write_study: WriteStudy) -> None:
     study = {"name": "s", "workload": "work:f", "space": {"x": list(range(6))}, "where": ["x < 2"]}
     path = write_study(study, WORK)
     run, calls = path.parent / "run", path.with_name("calls.txt")
-    assert cli("run", path, "--out", run, "--quiet").returncode == 0
+    assert command("run", path, "--out", run, "--engine", "serial").returncode == 0
     write_study({**study, "where": [], "description": "new words", "retries": 1, "name": "another name"})
-    assert cli("run", path, "--out", run, "--quiet").returncode == 0
-    assert calls.read_text().splitlines()[:2] == ["0 0", "1 0"]
+    assert command("run", path, "--out", run, "--engine", "serial").returncode == 0
     assert sorted(calls.read_text().splitlines()) == [f"{x} 0" for x in range(6)]
     assert json.loads((run / "study.json").read_text())["name"] == "another name"
 
 
-def test_a_fixed_value_may_become_a_list_that_holds_it(cli: Cli, write_study: WriteStudy) -> None:
+def test_a_fixed_value_may_become_a_list_that_holds_it(command: Cli, write_study: WriteStudy) -> None:
     study = {"name": "s", "workload": "work:f", "space": {"x": [1]}, "fixed": {"y": 5}}
     path = write_study(study, WORK)
-    assert cli("run", path, "--out", "run", "--quiet").returncode == 0
+    assert command("run", path, "--out", "run", "--engine", "serial").returncode == 0
     write_study({**study, "space": {"x": [1], "y": [4, 5]}, "fixed": {}})
-    assert cli("run", path, "--out", "run", "--quiet").returncode == 0
+    assert command("run", path, "--out", "run", "--engine", "serial").returncode == 0
     found = done(path.parent / "run")
     assert [record["config"]["y"] for record in found] in ([4, 5], [5, 4])
     assert path.with_name("calls.txt").read_text() == "1 0\n1 0\n"
@@ -293,7 +293,7 @@ def test_a_default_may_become_a_list_that_holds_it(tmp_path: Path) -> None:
     study = {"name": "s", "workload": "storm", "data": data, "fixed": {"epochs": 1}}
 
     def go(**change: Any) -> dict[int, dict[str, Any]]:
-        results = tradewind.run(Study(**(study | change)), tmp_path / "run", engine="serial")
+        results = run_study(Study(**(study | change)), tmp_path / "run", engine="serial")
         assert results.duplicates == 0
         return {record["config"]["batch_size"]: record for record in results.records()}
 
@@ -301,7 +301,8 @@ def test_a_default_may_become_a_list_that_holds_it(tmp_path: Path) -> None:
     assert list(first) == [128]
     second = go(space={"batch_size": [64, 128]})
     assert sorted(second) == [64, 128]
-    assert second[128] == first[128]
+    assert (first[128]["trial"], second[128]["trial"]) == (0, 1)
+    assert {**second[128], "trial": 0} == first[128]
     with pytest.raises(StudyError, match=re.escape("batch_size was [64, 128], is now [64, 256], without 128")):
         go(space={"batch_size": [64, 256]})
     with pytest.raises(StudyError, match=re.escape("learning_rate was [0.001], is now [0.5], without 0.001")):
@@ -349,7 +350,7 @@ def test_any_other_change_is_refused_with_the_difference_named(
     changed = finished.parent / "changed.json"
     changed.write_text(json.dumps(BASE | change))
     with pytest.raises(StudyError) as refused:
-        tradewind.run(changed, finished, engine="serial")
+        run_study(changed, finished, engine="serial")
     assert str(refused.value) == (
         f"{finished} holds another study: {difference}; choose another --out, or --fresh to start anew"
     )
@@ -363,20 +364,20 @@ def test_a_refused_change_is_one_line_and_exit_code_2(cli: Cli, finished: Path) 
     assert answer.stderr.count("\n") == 1
 
 
-def test_a_study_that_has_ended_runs_nothing_again(cli: Cli, finished: Path) -> None:
+def test_a_study_that_has_ended_runs_nothing_again(command: Cli, finished: Path) -> None:
     calls = finished.parent / "calls.txt"
     before = calls.read_text()
-    answer = cli("run", finished.parent / "study.json", "--out", finished)
+    answer = command("run", finished.parent / "study.json", "--out", finished)
     assert answer.returncode == 0
     assert answer.stdout.startswith("4 done\n")
     assert calls.read_text() == before
 
 
-def test_fresh_starts_anew_and_keeps_the_old_run_aside(cli: Cli, write_study: WriteStudy) -> None:
+def test_fresh_starts_anew_and_keeps_the_old_run_aside(command: Cli, write_study: WriteStudy) -> None:
     path = write_study({"name": "s", "workload": "work:f", "space": {"x": [1]}}, WORK)
-    assert cli("run", path, "--out", "run", "--quiet").returncode == 0
+    assert command("run", path, "--out", "run", "--engine", "serial").returncode == 0
     old = done(path.parent / "run")
-    assert cli("run", path, "--out", "run", "--quiet", "--fresh", "--set", "space.x=[2]").returncode == 0
+    assert command("run", path, "--out", "run", "--quiet", "--fresh", "--set", "space.x=[2]").returncode == 0
     assert [record["config"]["x"] for record in done(path.parent / "run")] == [2]
     aside = list(path.parent.glob("run.before-*"))
     assert len(aside) == 1
@@ -391,12 +392,14 @@ def test_the_seeds_can_not_be_hyperparameters(place: str, name: str) -> None:
         Study(name="s", workload="work:f", **{place: {name: value}})
 
 
-def test_hyperparameters_named_like_fields_of_a_record_do_not_hide_them(cli: Cli, write_study: WriteStudy) -> None:
+def test_hyperparameters_named_like_fields_of_a_record_do_not_hide_them(
+    command: Cli, write_study: WriteStudy
+) -> None:
     fields = {"state": "failed", "trial": 7, "finished": "no", "attempt": 3, "purpose": "time", "machine": "mine"}
     study = {"name": "s", "workload": "work:f", "space": {"x": [1, 2]}, "fixed": fields}
     path = write_study(study, WORK)
     for _ in range(2):
-        assert cli("run", path, "--out", "run", "--quiet").returncode == 0
+        assert command("run", path, "--out", "run", "--engine", "serial").returncode == 0
     assert path.with_name("calls.txt").read_text() == "1 0\n2 0\n"
     assert Results.load(path.parent / "run").counts() == {"done": 2, "stopped": 0, "failed": 0}
-    assert json.loads(cli("show", "run", 1, "--json").stdout)["config"] == {**fields, "x": 2}
+    assert json.loads(command("show", "run", 1, "--json").stdout)["config"] == {**fields, "x": 2}

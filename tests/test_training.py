@@ -116,7 +116,7 @@ OPTIONS = {
 @pytest.mark.usefixtures("every_epoch_kept")
 @pytest.mark.parametrize("name", OPTIONS)
 def test_a_trial_cut_after_its_third_epoch_ends_as_if_undisturbed(name: str, tmp_path: Path) -> None:
-    options = {"dropout": 0.5, "epochs": 6, "batch_size": 64, **OPTIONS[name]}
+    options = {"dropout": 0.5, "epochs": 6, "batch_size": 64, "filters": [4, 8], **OPTIONS[name]}
     undisturbed = fit(tmp_path / "whole", **options)
     with pytest.raises(Cut):
         fit(tmp_path / "cut", report=cut_after(3), **options)
@@ -135,7 +135,7 @@ def test_a_trial_cut_after_its_third_epoch_ends_as_if_undisturbed(name: str, tmp
 
 @pytest.mark.usefixtures("every_epoch_kept")
 def test_a_trial_cut_many_times_ends_as_if_undisturbed(tmp_path: Path) -> None:
-    options = {"dropout": 0.5, "epochs": 5, "batch_size": 128}
+    options = {"dropout": 0.5, "epochs": 5, "batch_size": 128, "filters": [4, 8]}
     undisturbed = fit(tmp_path / "whole", **options)
     for last in (1, 2, 2, 4):
         with pytest.raises(Cut):
@@ -217,7 +217,7 @@ def damage(path: Path, how: str) -> None:
 def test_a_damaged_checkpoint_starts_a_trial_anew(
     how: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    options = {"epochs": 2, "batch_size": 128, "dropout": 0.5}
+    options = {"epochs": 2, "batch_size": 128, "dropout": 0.5, "filters": [4, 8]}
     undisturbed = fit(tmp_path / "whole", **options)
     with pytest.raises(Cut):
         fit(tmp_path / "cut", report=cut_after(1), **options)

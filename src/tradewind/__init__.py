@@ -5,6 +5,8 @@ Study, Space, run and Results are the nouns; `tradewind --help` is the same from
 
 from __future__ import annotations
 
+import sys
+from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 __version__ = "0.1.0"
@@ -25,7 +27,6 @@ _HOMES = {
     "Space": "space",
     "Split": "workloads.contract",
     "Study": "study",
-    "run": "run",
 }
 
 
@@ -37,6 +38,23 @@ def __getattr__(name: str) -> Any:
         raise AttributeError(f"module 'tradewind' has no attribute {name!r}")
     if name == "Results":
         importlib.import_module("tradewind.models")  # says how trained networks are made again
-    found = getattr(importlib.import_module(f"tradewind.{_HOMES[name]}"), name)
-    globals()[name] = found  # also over the submodule of the same name, such as tradewind.run
+    found = globals()[name] = getattr(importlib.import_module(f"tradewind.{_HOMES[name]}"), name)
     return found
+
+
+class _Package(ModuleType):
+    """`tradewind.run` is the function, also once the module of that name has been imported."""
+
+    @property
+    def run(self) -> Any:
+        """Run a study."""
+        from tradewind.run import run
+
+        return run
+
+    @run.setter
+    def run(self, module: ModuleType) -> None:
+        """The import system names a package's modules in it; not this one."""
+
+
+sys.modules[__name__].__class__ = _Package

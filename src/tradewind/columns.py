@@ -7,7 +7,8 @@ kept in one uncompressed .npz, of which only the columns that are asked for are 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping
+import zipfile
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from statistics import median
@@ -15,8 +16,9 @@ from typing import Any
 
 import numpy as np
 
+from tradewind.errors import RunError
 from tradewind.folder import writing
-from tradewind.journal import Record
+from tradewind.journal import Record, decode
 
 Array = np.ndarray[Any, Any]
 FORMAT = 1
@@ -24,21 +26,39 @@ CHUNK = 20_000
 PLAIN = (
     "trial", "repeat", "seed", "data_seed", "state", "reason", "global_batch_size", "communication_s",
     "bytes_exchanged", "wait_s", "utilisation", "device", "devices", "precision", "purpose", "packed_with",
-    "peak_memory_bytes", "rank", "host", "machine", "code", "started", "finished", "attempt",
+    "peak_memory_bytes", "rank", "host", "machine", "code", "edition", "started", "finished", "attempt",
 )  # fmt: skip
 GROUPS = ("config", "times", "scores", "last")
 
 
-def flatten(record: Record) -> dict[str, Any]:
-    """A record as one level of names; a name that is taken gets its group in front."""
-    flat = {name: record[name] for name in PLAIN if name in record}
+def naming(record: Record) -> dict[str, tuple[str, str]]:
+    """The flat names of a record, with group and name there; one that is taken gets its group in front."""
+    names = {name: ("record", name) for name in PLAIN if name in record}
     for group in GROUPS:
-        for name, value in (record.get(group) or {}).items():
-            if group == "config" or not isinstance(value, (list, dict)):
-                flat[name if name not in flat or group == "config" else f"{group}.{name}"] = value
-            elif name == "epoch_s" and value:
-                flat[name] = median(value)
-    return flat
+        for name in record.get(group) or {}:
+            names[name if name not in names else f"{group}.{name}"] = (group, name)
+    return names
+
+
+def shape(record: Record) -> tuple[tuple[str, ...], ...]:
+    """What records must have in common so that their values line up."""
+    return tuple(record), *[tuple(record.get(group) or ()) for group in GROUPS]
+
+
+def lined_up(records: list[Record]) -> dict[str, Sequence[Any]]:
+    """The columns of records of one shape, transposed group by group: 10 × as fast as name by name."""
+    names, columns = naming(records[0]), {}
+    fields = zip(*(record.values() for record in records), strict=True)
+    groups: dict[str, dict[str, Sequence[Any]]] = {"record": dict(zip(records[0], fields, strict=True))}
+    for group in GROUPS:
+        parts = [record.get(group) or {} for record in records]
+        groups[group] = dict(zip(parts[0], zip(*(part.values() for part in parts), strict=True), strict=True))
+    for flat, (group, name) in names.items():
+        values = groups[group][name]
+        if group == "times" and any(type(value) is list for value in values):
+            values = [median(value) if value else None for value in values]
+        columns[flat] = values
+    return columns
 
 
 @dataclass
@@ -50,15 +70,32 @@ class Column:
     whole: bool = False
 
     @classmethod
-    def of(cls, items: list[Any]) -> Column:
+    def of(cls, items: Sequence[Any]) -> Column:
         """The column of plain values, None where there is none."""
         kinds = set(map(type, items))
+        if len(kinds) == 1 and items.count(items[0]) == len(items):  # as most are: said once, not converted
+            one = items[0]
+            if kinds <= {int, float, type(None)}:
+                return cls(np.full(len(items), np.nan if one is None else one, np.float64), None, float not in kinds)
+            return cls(np.zeros(len(items), np.int32), [one])
         if kinds <= {int, float, type(None)}:
             return cls(np.array(items, dtype=np.float64), None, float not in kinds)
-        codes: dict[str, int] = {"null": -1}
-        texts = [json.dumps(item) for item in items]
-        found = [codes.setdefault(text, len(codes) - 1) for text in texts]
-        return cls(np.array(found, dtype=np.int32), [json.loads(text) for text in list(codes)[1:]])
+        plain = kinds == {str}  # text needs no form of its own to be told apart
+        marks = items if plain else [json.dumps(item) for item in items]
+        codes: dict[Any, int] = {} if plain else {"null": -1}
+        first = len(codes)
+        found = [codes.setdefault(mark, len(codes) - first) for mark in marks]
+        values = list(codes)[first:]
+        return cls(np.array(found, dtype=np.int32), values if plain else [json.loads(mark) for mark in values])
+
+    def coded(self) -> Column:
+        """The same as codes, to be joined with text."""
+        if self.categories is not None:
+            return self
+        numbers, codes = np.unique(self.values[~np.isnan(self.values)], return_inverse=True)
+        values = np.full(len(self.values), -1, dtype=np.int32)
+        values[~np.isnan(self.values)] = codes
+        return Column(values, [int(x) if x == int(x) and self.whole else float(x) for x in numbers])
 
     def decoded(self) -> Array:
         """Floats for numbers (NaN: none), otherwise the values themselves as objects."""
@@ -84,11 +121,7 @@ def join(parts: list[Column]) -> Column:
     codes: dict[str, int] = {}
     values = []
     for part in parts:
-        if part.categories is None:  # numbers in one piece, text in another
-            part = Column.of([json.loads(json.dumps(item)) for item in part.items()] or [None])
-            if part.categories is None:
-                distinct, inverse = np.unique(part.values, return_inverse=True)
-                part = Column(inverse, [int(x) if part.whole else float(x) for x in distinct])
+        part = part.coded()
         new = [codes.setdefault(json.dumps(value), len(codes)) for value in part.categories or []]
         values.append(np.array([*new, -1], dtype=np.int32)[part.values])
     return Column(np.concatenate(values), [json.loads(text) for text in codes])
@@ -98,6 +131,7 @@ def join(parts: list[Column]) -> Column:
 class Columns:
     """All records: who (key), where the whole record stands (journal, offset), and the columns."""
 
+    folder: Path  # of the journals
     keys: Array = field(default_factory=lambda: np.empty((0, 2), dtype=np.uint64))
     places: Array = field(default_factory=lambda: np.empty((0, 2), dtype=np.int64))
     columns: dict[str, Column] = field(default_factory=dict)
@@ -120,8 +154,24 @@ class Columns:
         """A column, loaded when first asked for."""
         if name not in self.columns:
             member, categories, whole = self.stored[name]
-            self.columns[name] = Column(self.file[member], categories, whole)
+            try:
+                self.columns[name] = Column(self.file[member], categories, whole)
+            except (zipfile.BadZipFile, OSError, ValueError):
+                self.columns[name] = self._reread(name)
         return self.columns[name]
+
+    def _reread(self, name: str) -> Column:
+        return Column.of([lined_up([self.record(row)]).get(name, [None])[0] for row in range(len(self))])
+
+    def record(self, row: int) -> Record:
+        """The whole record, read from its journal again."""
+        number, offset = self.places[row]
+        with open(self.folder / self.journals[number], "rb") as file:
+            file.seek(offset)
+            record = decode(file.readline())
+        if record is None:
+            raise RunError(f"{file.name}: the record at byte {offset} is damaged")
+        return record
 
     def key(self, row: int) -> str:
         """The key of a record."""
@@ -129,43 +179,56 @@ class Columns:
 
     def extended(self, found: Iterable[tuple[str, int, Record]]) -> Columns:
         """With further records (journal, offset, record) added; chunk by chunk, to bound memory."""
-        pieces, chunk = [self], []
+        pieces: list[Columns] = []
+        chunk = []
         for item in found:
             chunk.append(item)
             if len(chunk) == CHUNK:
-                pieces.append(self._piece(chunk))
+                pieces += self._pieces(chunk)
                 chunk = []
-        if chunk:
-            pieces.append(self._piece(chunk))
-        return self if len(pieces) == 1 else self._joined(pieces)
+        pieces += self._pieces(chunk)
+        return self.joined(pieces) if pieces else self
 
-    def _piece(self, chunk: list[tuple[str, int, Record]]) -> Columns:
-        flat = [flatten(record) for _, _, record in chunk]
-        groups: dict[str, str] = {}
-        for (_, _, record), row in zip(chunk, flat, strict=True):
-            if row.keys() - groups.keys():
-                groups.update({name: _group(name, record) for name in row if name not in groups})
-        for journal, _, _ in chunk:
-            if journal not in self.journals:
-                self.journals.append(journal)
-        number = {journal: k for k, journal in enumerate(self.journals)}
-        keys = np.array([divmod(int(record["key"], 16), 2**64) for _, _, record in chunk], dtype=np.uint64)
-        places = np.array([(number[journal], offset) for journal, offset, _ in chunk], dtype=np.int64)
-        columns = {name: Column.of([row.get(name) for row in flat]) for name in groups}
-        return Columns(keys, places, columns, groups)
+    def _pieces(self, chunk: list[tuple[str, int, Record]]) -> list[Columns]:
+        shapes: dict[Any, list[tuple[str, int, Record]]] = {}
+        for item in chunk:
+            shapes.setdefault(shape(item[2]), []).append(item)
+        return [self._piece(items) for items in shapes.values()]
 
-    def _joined(self, pieces: list[Columns]) -> Columns:
+    def _piece(self, items: list[tuple[str, int, Record]]) -> Columns:
+        records = [record for _, _, record in items]
+        journals = list(dict.fromkeys(journal for journal, _, _ in items))
+        number = {journal: k for k, journal in enumerate(journals)}
+        keys = np.frombuffer(bytes.fromhex("".join(record["key"] for record in records)), dtype=">u8")
+        places = np.array([(number[journal], offset) for journal, offset, _ in items], dtype=np.int64)
+        columns = {name: Column.of(values) for name, values in lined_up(records).items()}
+        groups = {name: group for name, (group, _) in naming(records[0]).items()}
+        return Columns(self.folder, keys.reshape(-1, 2).astype(np.uint64), places, columns, groups, journals)
+
+    def joined(self, pieces: list[Columns]) -> Columns:
+        """With further columns below these."""
+        everything = [self, *pieces]
+        pieces = [piece for piece in everything if len(piece)]
+        ends: dict[str, int] = {}
+        for piece in everything:
+            ends |= {name: max(end, ends.get(name, 0)) for name, end in piece.ends.items()}
+        bad = sum(piece.bad for piece in everything)
+        if not pieces:
+            return Columns(self.folder, ends=ends, bad=bad)
+        journals = list(dict.fromkeys([*self.journals, *(name for piece in pieces for name in piece.journals)]))
+        number = {name: k for k, name in enumerate(journals)}
         groups = {name: group for piece in pieces for name, group in piece.groups.items()}
-        columns = {}
-        for name in groups:
-            parts = [
-                piece.column(name) if name in piece.groups else Column(np.full(len(piece), np.nan))
-                for piece in pieces
-                if len(piece)
-            ]
-            columns[name] = join(parts)
+        columns = {
+            name: join(
+                [p.column(name) if name in p.groups else Column(np.full(len(p), np.nan), None, True) for p in pieces]
+            )
+            for name in groups
+        }
+        for piece in pieces:
+            renumbered = np.array([number[name] for name in piece.journals], dtype=np.int64)
+            piece.places = np.column_stack([renumbered[piece.places[:, 0]], piece.places[:, 1]])
         keys, places = (np.concatenate([getattr(p, part) for p in pieces]) for part in ("keys", "places"))
-        return Columns(keys, places, columns, groups, self.journals, self.ends, self.bad, self.torn)
+        return Columns(self.folder, keys, places, columns, groups, journals, ends, bad)
 
     def save(self, path: Path) -> None:
         """Keep everything in one file, written aside."""
@@ -183,22 +246,17 @@ class Columns:
             np.savez(file, allow_pickle=False, meta=text, keys=self.keys, places=self.places, **members)
 
     @classmethod
-    def load(cls, path: Path) -> Columns:
+    def load(cls, path: Path, folder: Path) -> Columns:
         """What was kept; empty where there is nothing that can be used."""
         try:
-            file = np.load(path, allow_pickle=False)
+            file = np.load(path, allow_pickle=False) if zipfile.is_zipfile(path) else {}
             meta: Mapping[str, Any] = json.loads(file["meta"].tobytes())
             if meta["format"] != FORMAT:
-                return cls()
+                return cls(folder)
             stored = {name: tuple(entry) for name, entry in meta["stored"].items()}
             return cls(
-                file["keys"], file["places"], {}, meta["groups"], meta["journals"], meta["ends"], meta["bad"],
+                folder, file["keys"], file["places"], {}, meta["groups"], meta["journals"], meta["ends"], meta["bad"],
                 0, file, stored,
             )  # fmt: skip
-        except (OSError, ValueError, KeyError, EOFError):
-            return cls()
-
-
-def _group(name: str, record: Record) -> str:
-    bare = name.partition(".")[2] if name.partition(".")[0] in GROUPS else name
-    return next((group for group in GROUPS if bare in (record.get(group) or {})), "record")
+        except (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile):
+            return cls(folder)

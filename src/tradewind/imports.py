@@ -6,8 +6,9 @@ import csv
 import hashlib
 import json
 import os
+import re
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -15,9 +16,21 @@ from tradewind.errors import DataError, Mistake, RunError
 from tradewind.folder import RunFolder, writing
 from tradewind.foreign import ForeignResult, read_rows
 from tradewind.journal import Journal, Record, new_owner
+from tradewind.pack import FINAL
 from tradewind.results import Results
 
-KEPT = ("key", "trial", "repeat", "seed", "data_seed", "state", "reason", "purpose", "machine", "packed_with")
+
+def _whole(value: Any) -> bool:
+    return type(value) is int and value >= 0
+
+
+# What an exported record says of itself is kept where it can be what it says
+KEPT: dict[str, Callable[[Any], bool]] = {
+    **dict.fromkeys(("trial", "repeat", "seed", "data_seed", "packed_with", "attempt"), _whole),
+    **dict.fromkeys(("reason", "purpose", "machine"), lambda value: isinstance(value, str)),
+    "key": lambda value: isinstance(value, str) and re.fullmatch("[0-9a-f]{32}", value) is not None,
+    "state": lambda value: value in (*FINAL, "failed"),
+}
 EXPORTS = (".csv", ".parquet", ".json")
 
 
@@ -59,7 +72,7 @@ def _record(number: int, row: ForeignResult, path: Path, at: str) -> Record:
         "purpose": "imported", "machine": str(config.get("device") or config.get("gpu") or "imported"),
         "started": time.time(), "finished": time.time(), "attempt": 1, "error": {},
         "source": f"{path.name}{f' at {at}' if at else ''}",
-        **{name: row.facts[name] for name in KEPT if name in row.facts},
+        **{name: row.facts[name] for name, fits in KEPT.items() if name in row.facts and fits(row.facts[name])},
     }  # fmt: skip
 
 

@@ -203,17 +203,18 @@ class Reading:
     """What was read of one file: how far, and how many lines did not check."""
 
     path: Path
-    end: int = 0
+    at: int = 0
+    end: int | None = None  # where to stop at the latest
     bad: int = 0
 
     def lines(self, finished_only: bool = False) -> Iterator[tuple[int, Record]]:
         """(offset, content) of the lines that were added since; others than asked for are not even parsed."""
         with open(self.path, "rb") as file:
-            file.seek(self.end)
+            file.seek(self.at)
             for line in file:
-                if not line.endswith(b"\n"):
+                if not line.endswith(b"\n") or self.at == self.end:
                     return  # torn, or still being written: looked at again next time
-                start, self.end = self.end, self.end + len(line)
+                start, self.at = self.at, self.at + len(line)
                 if finished_only and line.startswith(PROGRESS, 18):
                     continue
                 content = decode(line)

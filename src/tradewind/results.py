@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -9,13 +10,14 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from tradewind.claims import owner_gone
 from tradewind.columns import Array, Columns
 from tradewind.errors import Mistake, RunError, nearest
 from tradewind.folder import RunFolder
-from tradewind.journal import Reading, Record, decode, owner_of
+from tradewind.journal import Reading, Record
 from tradewind.measures import lower_is_better
 from tradewind.pack import FINAL
+from tradewind.reading import read
+from tradewind.study import Study
 from tradewind.table import Table, tabulate
 
 if TYPE_CHECKING:
@@ -66,8 +68,8 @@ class Results:
     def __init__(self, folder: RunFolder, columns: Columns) -> None:
         self.folder = folder
         self._all = columns
-        self._counted = _counted(columns)
-        self.duplicates = len(columns) - len(self._counted)
+        self._trial = positions(folder, columns)
+        self._counted, self.duplicates = _counted(columns, self._trial)
         self.skipped_lines = columns.bad + columns.torn
 
     @classmethod
@@ -87,11 +89,12 @@ class Results:
         """One column: floats for numbers (NaN: none), otherwise objects."""
         if name not in self._all.groups:
             raise Mistake(f"{self.folder.path}: no column {name!r}; {nearest(name, self.names())}")
-        return np.asarray(self._all.column(name).decoded()[self._counted])
+        values = self._trial if name == "trial" else self._all.column(name).decoded()
+        return np.asarray(values[self._counted])
 
     def items(self, name: str) -> list[Any]:
         """One column as plain values, None where there is none."""
-        everything = self._all.column(name).items()
+        everything = self._trial.astype(int).tolist() if name == "trial" else self._all.column(name).items()
         return [everything[row] for row in self._counted]
 
     def keys(self) -> list[str]:
@@ -178,13 +181,7 @@ class Results:
         return self._record(self._counted[found[-1]])
 
     def _record(self, row: int) -> Record:
-        journal, offset = self._all.places[row]
-        with open(self.folder.journals / self._all.journals[journal], "rb") as file:
-            file.seek(offset)
-            record = decode(file.readline())
-        if record is None:
-            raise RunError(f"{file.name}: the record at byte {offset} is damaged")
-        return record
+        return {**self._all.record(row), "trial": int(self._trial[row])}
 
     def curve(self, key: str) -> list[dict[str, float]]:
         """What a trial reached after each epoch."""
@@ -217,45 +214,48 @@ class Results:
         return Best(self.folder, self._record(self._counted[row]), metric)
 
 
-def read(folder: RunFolder) -> Columns:
-    """All finished records, the cached ones first, then what the journals have since."""
-    cached = Columns.load(folder.cache / "results.npz")
-    columns = cached.extended(_new(folder, cached))
-    if len(columns) - len(cached) > max(2000, len(cached) // 5):
-        try:
-            columns.save(folder.cache / "results.npz")
-        except OSError:
-            pass  # a cache on a full or read-only disk is only slower
-    return columns
+def positions(folder: RunFolder, columns: Columns) -> Array:
+    """Where each trial stands in the newest edition of the study; an extension moves what was done before."""
+    if not len(columns):
+        return np.empty(0)
+    trials = columns.column("trial").values.copy()
+    edition = folder.edition()
+    if "edition" not in columns.groups or not edition:
+        return trials
+    moved = columns.column("edition").decoded() != edition["edition"]
+    if not np.any(moved):
+        return trials
+    study = Study.of_edition(edition)
+    index = np.zeros(len(columns))
+    for name, values in study.dimensions().items():
+        column = f"config.{name}" if columns.groups.get(name) == "record" else name
+        digits = {_mark(value): digit for digit, value in enumerate(values)}
+        coded = columns.column(column).coded()
+        place = np.array([*(digits.get(_mark(x), np.nan) for x in coded.categories or []), np.nan])
+        index = index * len(values) + place[coded.values]
+    found = moved & ~np.isnan(index)
+    trials[found] = index[found] * study.repeats + columns.column("repeat").values[found]
+    return trials
 
 
-def _new(folder: RunFolder, columns: Columns) -> Iterator[tuple[str, int, Record]]:
-    for path in sorted(folder.journals.glob("*.jsonl")):
-        reading = Reading(path, columns.ends.get(path.name, 0))
-        if path.stat().st_size == reading.end:
-            continue
-        for offset, record in reading.lines(finished_only=True):
-            yield path.name, offset, record
-        columns.ends[path.name] = reading.end
-        columns.bad += reading.bad
-        columns.torn += path.stat().st_size > reading.end and owner_gone(folder.owner(owner_of(path)))
+def _mark(value: Any) -> Any:
+    """What stands for a value: 1 is 1.0, true is neither."""
+    return float(value) if type(value) in (int, float) else json.dumps(value)
 
 
-def _counted(columns: Columns) -> Array:
-    """The rows that count: the first final record of a key; the last failed one where none is final."""
-    everything = np.arange(len(columns))
+def _counted(columns: Columns, trials: Array) -> tuple[Array, int]:
+    """The rows that count, in order of trial, and how many count no more.
+
+    The first final record of a key counts; where none is final, the last failed one.
+    """
+    rows, duplicates = np.arange(len(columns)), 0
     distinct, inverse = np.unique(columns.keys[:, 0], return_inverse=True)
-    if len(distinct) == len(columns):
-        return _by_trial(columns, everything)
-    when = np.argsort(columns.column("finished").values, kind="stable")
-    state = columns.column("state")
-    failed = np.array([c == "failed" for c in state.categories or []] + [False])[state.values]
-    order = np.concatenate([when[~failed[when]], when[failed[when]][::-1]])
-    chosen = np.full(len(distinct), -1)
-    chosen[inverse[order[::-1]]] = order[::-1]  # the last write wins, so the first in order does
-    return _by_trial(columns, np.sort(chosen))
-
-
-def _by_trial(columns: Columns, rows: Array) -> Array:
-    """In order of position: what was handed out first need not have ended first."""
-    return rows[np.argsort(columns.column("trial").values[rows], kind="stable")] if len(rows) else rows
+    if len(distinct) < len(columns):
+        when = np.argsort(columns.column("finished").values, kind="stable")
+        state = columns.column("state")
+        failed = np.array([c == "failed" for c in state.categories or []] + [False])[state.values]
+        order = np.concatenate([when[~failed[when]], when[failed[when]][::-1]])
+        chosen = np.full(len(distinct), -1)
+        chosen[inverse[order[::-1]]] = order[::-1]  # the last write wins, so the first in order does
+        rows, duplicates = np.sort(chosen), int(np.sum(~failed) - np.sum(~failed[chosen]))
+    return rows[np.argsort(trials[rows], kind="stable")], duplicates

@@ -118,8 +118,9 @@ class Loop:
         self, trials: Trials, folder: RunFolder, engine: Engine, owner: str, how: Options, watch: Watch
     ) -> None:
         self.trials, self.folder, self.engine, self.watch = trials, folder, engine, watch
+        self.edition = trials.study.digest()
         self.journal = Journal(folder, owner)
-        self.claims = Claims(folder, trials.edition, owner)
+        self.claims = Claims(folder, self.edition, owner)
         results = Results.load(folder.path)
         self.schedule = Dispatch(trials, self.claims, History(results, owner), how.retry_failed)
         self.weights = BestWeights(folder, results)
@@ -176,7 +177,19 @@ class Loop:
         for trial, outcome in zip(event.pack.trials, event.outcomes, strict=True):
             self.written[trial.key] = self.in_flight.pop(trial.key)
             self.last_line.pop(trial.key, None)
-            self.journal.finished(make_record(trial, outcome, event, self.trials.study.purpose), outcome.curve)
+            self.journal.finished(self._about(trial, outcome, event), outcome.curve)
+
+    def _about(self, trial: Trial, outcome: Outcome, event: Ended) -> Record:
+        """The record of a trial: what its worker saw, and who, where and when."""
+        return {
+            "key": trial.key, "trial": trial.trial, "repeat": trial.repeat, "config": trial.config,
+            "seed": trial.seed, "data_seed": trial.data_seed, "state": outcome.state, "reason": outcome.reason,
+            "times": outcome.times, "scores": outcome.scores, "last": outcome.last,
+            "purpose": self.trials.study.purpose, "rank": 0, "host": machine.facts()["host"],
+            "machine": machine.name(), "code": machine.code(), "edition": self.edition, "started": event.started,
+            "finished": event.finished, "attempt": trial.attempt, "error": outcome.error, "log": event.log,
+            **outcome.facts,
+        }  # fmt: skip
 
     def _count(self, records: list[Record]) -> None:
         for record in records:
@@ -200,31 +213,19 @@ class Loop:
         }  # fmt: skip
 
 
-def make_record(trial: Trial, outcome: Outcome, event: Ended, purpose: str) -> Record:
-    """The record of a trial: what its worker saw, and who, where and when."""
-    return {
-        "key": trial.key, "trial": trial.trial, "repeat": trial.repeat, "config": trial.config,
-        "seed": trial.seed, "data_seed": trial.data_seed, "state": outcome.state, "reason": outcome.reason,
-        "times": outcome.times, "scores": outcome.scores, "last": outcome.last, "purpose": purpose,
-        "rank": 0, "host": machine.facts()["host"], "machine": machine.name(), "code": machine.code(),
-        "started": event.started, "finished": event.finished, "attempt": trial.attempt,
-        "error": outcome.error, "log": event.log, **outcome.facts,
-    }  # fmt: skip
-
-
 def extend(folder: RunFolder, trials: Trials) -> None:
     """Keep the study in the folder; refuse one that is neither the same nor an extension."""
     imported = any(folder.journals.iterdir())  # looked at first: a job keeps its study before it opens a journal
     study, edition = trials.study, folder.edition()
     if edition:
-        if why := refusal(Study.of_edition(edition), study, trials.defaults):
+        if why := refusal(Study.of_edition(edition), study, trials.unset):
             raise StudyError(
                 f"{folder.path} holds another study: {why}; choose another --out, or --fresh to start anew"
             )
     elif imported:
         raise RunError(f"{folder.path}: holds imported results; choose another --out")
     if study.edition(trials.metric) != edition:
-        folder.keep_edition(trials.edition, study.edition(trials.metric))
+        folder.keep_edition(study.digest(), study.edition(trials.metric))
 
 
 @contextmanager

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import inspect
 import json
 import math
@@ -216,10 +217,20 @@ class Study(Part):
         """Where the user's own modules and files are looked for."""
         return self._folder
 
+    def dimensions(self) -> dict[str, list[Value]]:
+        """The values of every dimension that can be listed."""
+        listed = {n: spec.values() if isinstance(spec, Range) else spec for n, spec in self.space.items()}
+        return {name: values for name, values in listed.items() if values}
+
     def edition(self, metric: str) -> dict[str, Any]:
         """The study as a run folder keeps it, with what it takes to find the user's modules again."""
-        beside = {"folder": str(self._folder), "file": str(self._file or ""), "metric": metric}
-        return {**beside, "direction": self.search.direction or "", "study": self.plain()}
+        beside = {"edition": self.digest(), "folder": str(self._folder), "file": str(self._file or "")}
+        return {**beside, "metric": metric, "direction": self.search.direction or "", "study": self.plain()}
+
+    def digest(self) -> str:
+        """The same for every job that runs the same study: positions mean the same within it."""
+        plain = {k: v for k, v in self.plain().items() if k not in {"description", "retries", "name"}}
+        return hashlib.blake2b(json.dumps(plain).encode(), digest_size=6).hexdigest()
 
     def plain(self) -> dict[str, Any]:
         """The study as JSON: what was set, nothing else."""

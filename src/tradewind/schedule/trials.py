@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import inspect
-import json
 import string
 from collections.abc import Mapping
 from dataclasses import replace
@@ -42,6 +41,9 @@ class Trials:
             data = data_identity(target, study.data)
             self._check_function(target)
         self.metric = study.search.metric or self.metric
+        self.unset: Config = {name: known.default for name, known in self.known.items()}
+        if self.known and study.stop.max_epochs and study.stop.target:
+            self.unset["epochs"] = study.stop.max_epochs  # a study that trains to a target need not name epochs
         self.defaults = self._defaults()
         self.space = Space(self._dimensions(), study.where, self.defaults)
         self._identity = to_json([study.workload or study.command, data])
@@ -74,17 +76,8 @@ class Trials:
             str(study.folder), run_folder, threads,
         )  # fmt: skip
 
-    @property
-    def edition(self) -> str:
-        """The same for every job that runs the same study: positions mean the same within it."""
-        plain = {k: v for k, v in self.study.plain().items() if k not in {"description", "retries", "name"}}
-        return hashlib.blake2b(json.dumps(plain).encode(), digest_size=6).hexdigest()
-
     def _defaults(self) -> Config:
-        defaults = {name: known.default for name, known in self.known.items()}
-        limit = self.study.stop.max_epochs
-        if self.known and limit and self.study.stop.target:
-            defaults["epochs"] = limit  # a study that trains to a target need not name epochs
+        defaults = dict(self.unset)
         defaults.update(
             {name: self._checked(f"fixed.{name}", name, value) for name, value in self.study.fixed.items()}
         )
