@@ -56,7 +56,11 @@ class RunFolder:
         folder = cls(Path(path))
         if folder._mark.exists():
             return cls.open(path)
-        if folder.path.is_dir() and any(entry.name not in folder._names() for entry in folder.path.iterdir()):
+        # another job may be writing its first files aside at this moment
+        if folder.path.is_dir() and any(
+            entry.name not in folder._names() and entry.name[1:].rpartition(".")[0] not in folder._names()
+            for entry in folder.path.iterdir()
+        ):
             raise RunError(f"{path}: holds other files and is no run folder; choose another --out")
         try:
             for name in folder._names():

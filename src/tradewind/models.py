@@ -26,7 +26,9 @@ def rebuild(folder: RunFolder, record: Record) -> nn.Module:
     study = Study.of_edition(edition)
     config = {**record["config"], "seed": record["seed"], "data_seed": record["data_seed"]}
     model = make(find(study.workload, study.folder), study.data).model(config)
-    model.load_state_dict(load_file(path))
+    tensors = load_file(path)
+    model = model.to(next((t.dtype for t in tensors.values() if t.is_floating_point()), None))
+    model.load_state_dict(tensors)
     return model.eval()
 
 
@@ -52,7 +54,10 @@ class BestWeights:
     def consider(self, record: Record) -> None:
         """Keep or delete the weights of a trial that has just ended."""
         value = {**record["last"], **record["scores"], **record["times"]}.get(self._metric)
-        if record["state"] != "done" or value is None:
+        if record["state"] != "done":
+            return
+        if value is None or value != value:
+            self._folder.model(record["key"]).unlink(missing_ok=True)
             return
         if self._best is None or (value < self._best[0] if self._lower else value > self._best[0]):
             if self._best is not None:

@@ -143,7 +143,10 @@ class Loop:
                 self.claims.beat()
                 self.watch.turn(self.schedule.waiting_for_others)
         except KeyboardInterrupt:
-            self._collect(0.0)  # what has ended by now counts
+            # what has ended well by now counts; a signal to the whole group may have ended workers too
+            for event in self.engine.poll(0.0):
+                if isinstance(event, Ended) and all(outcome.state != "failed" for outcome in event.outcomes):
+                    self._record(event)
             raise
         finally:
             self.engine.close()
@@ -195,8 +198,8 @@ class Loop:
         for record in records:
             worker, trial = self.written.pop(record["key"])
             self.schedule.tell(trial, record)
-            self.weights.consider(record)
             if self.trials.known and record["state"] != "failed":
+                self.weights.consider(record)
                 self.folder.checkpoint(record["key"]).unlink(missing_ok=True)
             self.watch.finished(worker, record)
         while self.schedule.elsewhere:

@@ -10,6 +10,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from multiprocessing.connection import Connection
 from pathlib import Path
@@ -22,6 +23,9 @@ from tradewind.pack import Outcome, Pack, Task
 
 # Large freed blocks stay with the process: without this every batch pays for fresh pages, 1.5–2 × slower.
 ALLOCATOR = {"MALLOC_MMAP_THRESHOLD_": "4294967296", "MALLOC_TRIM_THRESHOLD_": "4294967296"}
+DYING_S = 1.0
+SETTING_UP_S = 120.0  # for starting a process and its imports, which no trial's timeout counts
+MARK = "TRADEWIND_WORKER"  # in the environment of a worker and of all that it starts
 THREADS = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS", "NUMEXPR_NUM_THREADS")
 MPI_PREFIXES = ("OMPI_", "PMIX_", "PRTE_", "PMI_")  # a child that inherits them takes itself for a rank
 
@@ -29,7 +33,9 @@ MPI_PREFIXES = ("OMPI_", "PMIX_", "PRTE_", "PMI_")  # a child that inherits them
 def worker_environment(threads: int, base: Mapping[str, str]) -> dict[str, str]:
     """The environment of a worker."""
     kept = {name: value for name, value in base.items() if not name.startswith(MPI_PREFIXES)}
-    return {**ALLOCATOR, **kept, **dict.fromkeys(THREADS, str(threads)), "PYTHONUNBUFFERED": "1"}
+    path = os.pathsep.join(entry for entry in sys.path if entry)  # what could be imported here can be there
+    own = {"PYTHONUNBUFFERED": "1", "PYTHONPATH": path}
+    return {**ALLOCATOR, **kept, **dict.fromkeys(THREADS, str(threads)), **own}
 
 
 @dataclass
@@ -40,6 +46,7 @@ class Worker:
     process: subprocess.Popen[bytes]
     connection: Connection
     log: Path
+    mark: str
     pack: Pack | None = None
     started: float = 0.0
     log_start: int = 0
@@ -66,9 +73,10 @@ class Processes:
         """Hand a pack to a free worker, one that lives already if there is one."""
         order = sorted(range(self.workers), key=lambda k: self._workers[k] is None)
         number = next(k for k in order if (w := self._workers[k]) is None or w.pack is None)
-        worker = self._workers[number] or self._start(number)
+        known = self._workers[number]
+        worker = known or self._start(number)
         worker.pack, worker.started, worker.overrun = pack, time.time(), False
-        worker.deadline = time.monotonic() + self._timeout_s
+        worker.deadline = time.monotonic() + self._timeout_s + (0.0 if known else SETTING_UP_S)
         try:
             worker.connection.send(pack)
         except (BrokenPipeError, ConnectionResetError):
@@ -102,15 +110,16 @@ class Processes:
 
     def _start(self, number: int) -> Worker:
         self._born += 1
-        log = self._logs / f"{self._name}-worker{self._born}.log"
+        mark = f"{self._name}-worker{self._born}"
+        log = self._logs / f"{mark}.log"
         ours, theirs = socket.socketpair()
         with theirs, open(log, "ab") as output:
             process = subprocess.Popen(
-                [sys.executable, "-m", "tradewind.engine.worker", str(theirs.fileno()), str(os.getpid())],
+                [sys.executable, "-P", "-m", "tradewind.engine.worker", str(theirs.fileno()), str(os.getpid())],
                 stdin=subprocess.DEVNULL, stdout=output, stderr=output, pass_fds=[theirs.fileno()],
-                env=worker_environment(self._task.threads, os.environ),
+                env={**worker_environment(self._task.threads, os.environ), MARK: mark},
             )  # fmt: skip
-        worker = Worker(number, process, Connection(ours.detach()), log)
+        worker = Worker(number, process, Connection(ours.detach()), log, mark)
         worker.connection.send((self._trainer, self._task))
         self._workers[number] = worker
         self._selector.register(worker.connection, selectors.EVENT_READ, worker)
@@ -128,6 +137,8 @@ class Processes:
         log = span(worker.log, log_start, log_end)
         ended = Ended(worker.number, worker.pack, outcomes, started, finished, log)
         worker.pack, worker.deadline, worker.log_start = None, float("inf"), log_end
+        if worker.overrun:  # it ended just as it was killed: the next pack needs another worker
+            self._bury(worker)
         return [ended]
 
     def _kill_overdue(self) -> None:
@@ -138,6 +149,8 @@ class Processes:
                 kill_tree(worker.process.pid)  # its end of the pipe closes, and poll buries it
 
     def _buried(self, worker: Worker) -> list[Event]:
+        with suppress(subprocess.TimeoutExpired):
+            worker.process.wait(DYING_S)  # its pipe closes first; killed now, it would seem to have died of that
         self._bury(worker)
         if worker.pack is None:
             return []
@@ -146,7 +159,7 @@ class Processes:
         if worker.overrun:
             error = {"what": f"timeout: ran longer than {self._timeout_s:g} s"}
         elif code < 0:
-            name = signal.Signals(-code).name
+            name = signal_name(-code)
             hint = " (out of memory?)" if name == "SIGKILL" else ""
             error = {"what": f"the worker died of {name}{hint}", "signal": name}
         error["stderr"] = tail(worker.log, worker.log_start)
@@ -157,9 +170,26 @@ class Processes:
     def _bury(self, worker: Worker) -> None:
         kill_tree(worker.process.pid)
         worker.process.wait()
+        kill_marked(worker.mark)
         self._selector.unregister(worker.connection)
         worker.connection.close()
         self._workers[worker.number] = None
+
+
+def kill_marked(mark: str) -> None:
+    """Kill what a dead worker has left behind: its children now belong to init, but carry its mark."""
+    for process in psutil.process_iter():
+        with suppress(psutil.Error):
+            if process.environ().get(MARK) == mark:
+                process.kill()
+
+
+def signal_name(number: int) -> str:
+    """The name of a signal; real-time signals have only numbers."""
+    try:
+        return signal.Signals(number).name
+    except ValueError:
+        return f"signal {number}"
 
 
 def kill_tree(pid: int) -> None:

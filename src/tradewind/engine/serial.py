@@ -19,7 +19,7 @@ from tradewind.engine.worker import failed, load_trainer
 from tradewind.pack import Outcome, Pack, Report, Scores, Task, Trainer
 
 
-class Overrun(Exception):
+class Overrun(BaseException):
     """The trial ran longer than its timeout."""
 
 
@@ -61,8 +61,8 @@ class Serial:
         return 0
 
     def poll(self, timeout_s: float) -> list[Event]:
-        """Run the pack that waits."""
-        if self._waiting is None:
+        """Run the pack that waits, unless there is no time at all."""
+        if self._waiting is None or not timeout_s:
             time.sleep(timeout_s)
             return []
         pack, self._waiting = self._waiting, None
@@ -72,7 +72,7 @@ class Serial:
             events.append(Epoch(0, key, epoch, dict(scores)))
 
         started = time.time()
-        with open(self._path, "a") as log:
+        with open(self._path, "a", encoding="utf-8", errors="replace") as log:
             log.write(header(pack))
             begin = log.tell()
             outcomes = self._fit(pack, report, log)
@@ -87,13 +87,13 @@ class Serial:
         out, err = Tee(sys.stdout, log), Tee(sys.stderr, log)
         with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
             try:
+                self._trainer = self._trainer or load_trainer(self._reference, self._task)
                 with _time_limit(self._task.limits.timeout_s):
-                    self._trainer = self._trainer or load_trainer(self._reference, self._task)
                     return list(self._trainer.fit(pack, report))
             except Overrun:
                 what = f"timeout: ran longer than {self._task.limits.timeout_s:g} s"
                 return [Outcome(t.key, "failed", what, {"what": what}) for t in pack.trials]
-            except Exception as error:
+            except (Exception, SystemExit) as error:
                 traceback.print_exc(file=log)
                 return failed(pack, error)
 

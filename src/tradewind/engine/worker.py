@@ -58,13 +58,14 @@ def _serve(connection: Connection) -> None:
     while (pack := connection.recv()) is not None:
         with contextlib.suppress(OSError):  # a full disk costs the log, not the trial
             os.write(1, header(pack).encode())
-        if trainer is None:
-            send("up")  # starting this process took its time, which no trial's timeout should count
         started, log_start = time.time(), _log_size()
         try:
-            trainer = trainer or load_trainer(reference, task)
+            if trainer is None:
+                trainer = load_trainer(reference, task)
+                started = time.time()
+                send("up")  # starting this process and its imports took time, which no timeout should count
             outcomes = list(trainer.fit(pack, report))
-        except Exception as error:
+        except (Exception, SystemExit) as error:
             traceback.print_exc()
             outcomes = failed(pack, error)
         send("ended", outcomes, started, time.time(), log_start, _log_size())

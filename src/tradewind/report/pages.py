@@ -11,6 +11,8 @@ from tradewind.folder import RunFolder
 from tradewind.journal import Record
 from tradewind.results import Best, Results
 
+MOST_LOG = 20_000
+
 
 def check_page(found: dict[str, Any]) -> str:
     """The answer of `tradewind check`."""
@@ -121,8 +123,9 @@ def trial_log(folder: RunFolder, record: Record) -> str:
     place = record.get("log") or {}
     try:
         with open(folder.logs / place["file"], "rb") as file:
-            file.seek(place["from"])
-            return file.read(min(place["to"] - place["from"], 20_000)).decode(errors="replace").strip()
+            start = max(place["from"], place["to"] - MOST_LOG)  # the end of a long log says more than its beginning
+            file.seek(start)
+            return file.read(place["to"] - start).decode(errors="replace").strip()
     except (OSError, KeyError):
         return ""
 

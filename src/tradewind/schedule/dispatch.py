@@ -29,6 +29,7 @@ class History:
         self._folder, self._owner = results.folder, owner
         self._final = results.final_keys()
         self._failures = results.attempts()
+        self._before = dict(self._failures)
         self._readings = {name: Reading(self._folder.journals / name, end) for name, end in results.ends().items()}
 
     def add(self, record: Record) -> None:
@@ -53,6 +54,10 @@ class History:
     def final(self, key: str) -> bool:
         """Whether a trial has its result."""
         return key in self._final
+
+    def failed_anew(self, key: str) -> bool:
+        """Whether a trial has failed since this job began."""
+        return self.failures(key) > self._before.get(key, 0)
 
     def failures(self, key: str) -> int:
         """How often a trial has failed."""
@@ -135,6 +140,8 @@ class Dispatch:
         found = []
         for trial in trials:
             failures = self._history.failures(trial.key)
-            if not self._history.final(trial.key) and (failures < self._tries or self._again):
+            if not self._history.final(trial.key) and (
+                failures < self._tries or (self._again and not self._history.failed_anew(trial.key))
+            ):
                 found.append(with_attempt(trial, failures + 1) if failures else trial)
         return found

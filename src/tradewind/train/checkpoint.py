@@ -76,6 +76,9 @@ class Checkpoints:
             with safe_open(self.path, framework="pt") as file:
                 tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 (it is no dict)
                 progress = Progress(**json.loads(file.metadata()["progress"]))
+            here = {f"model.{name}": value.shape for name, value in model.state_dict().items()}
+            if here != {name: value.shape for name, value in tensors.items() if name.startswith("model.")}:
+                raise ValueError("it is of another network")
         except FileNotFoundError:
             return Progress()
         except (SafetensorError, OSError, ValueError, TypeError, KeyError) as error:

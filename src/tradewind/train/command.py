@@ -7,10 +7,11 @@ import os
 import shlex
 import subprocess
 import sys
+import threading
 import time
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import IO, Any, TextIO
 
 from tradewind.errors import TradewindError
 from tradewind.folder import RunFolder
@@ -33,13 +34,13 @@ def execute(trial: Trial, task: Task) -> Outcome:
     began = time.perf_counter()
     try:
         process = subprocess.Popen(
-            words, cwd=task.study_folder, env=environment, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
+            words, cwd=task.study_folder, env=environment,
+            stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
             preexec_fn=partial(die_with_parent, os.getpid()),  # noqa: PLW1509 (one system call, no locks)
         )  # fmt: skip
     except OSError as error:
         raise TradewindError(f"the command can't be started: {words[0]}: {error.strerror}") from None
-    last_line = _pass_on(process)
-    code = process.wait()
+    code, last_line = _watched(process)
     train_s = time.perf_counter() - began
     if code != 0:
         raise TradewindError(f"the command ended with {f'signal {-code}' if code < 0 else f'exit code {code}'}")
@@ -47,16 +48,32 @@ def execute(trial: Trial, task: Task) -> Outcome:
     return Outcome(trial.key, "done", "", {}, {"train_s": train_s, "wall_s": train_s}, scores, {}, {"packed_with": 0})
 
 
-def _pass_on(process: subprocess.Popen[bytes]) -> str:
-    """Copy the output to ours line by line; the last line that looks like a JSON object."""
-    found = ""
+def _watched(process: subprocess.Popen[bytes]) -> tuple[int, str]:
+    """Pass the output on until the command ends; its exit code and its last JSON line."""
     assert process.stdout is not None
-    for line in process.stdout:
+    assert process.stderr is not None
+    errors = threading.Thread(target=_pass_on, args=(process.stderr, sys.stderr), daemon=True)
+    errors.start()
+    try:
+        last_line = _pass_on(process.stdout, sys.stdout)
+        return process.wait(), last_line
+    finally:  # the engine `serial` ends an overrun by an exception
+        process.kill()
+        process.wait()
+        errors.join(1.0)
+        process.stdout.close()
+        process.stderr.close()
+
+
+def _pass_on(source: IO[bytes], target: TextIO) -> str:
+    """Copy output to ours line by line; the last line that looks like a JSON object."""
+    found = ""
+    for line in source:
         text = line.decode(errors="replace")
-        sys.stdout.write(text)
+        target.write(text)
         if text.strip().startswith("{"):
             found = text
-    sys.stdout.flush()
+    target.flush()
     return found
 
 

@@ -76,8 +76,11 @@ def _import(reference: str, module: str, folder: Path) -> ModuleType:
     try:
         if module.endswith(".py"):
             return _import_file(reference, (folder / module).resolve())
-        if str(folder) not in sys.path:
+        if sys.path[:1] != [str(folder)]:
             sys.path.insert(0, str(folder))
+        mine, loaded = folder / f"{module.replace('.', '/')}.py", sys.modules.get(module)
+        if loaded is not None and mine.exists() and getattr(loaded, "__file__", None) != str(mine):
+            del sys.modules[module]  # of the same name in another study's folder
         return importlib.import_module(module)
     except WorkloadError:
         raise
