@@ -12,6 +12,7 @@ import pytest
 from conftest import Cli, WriteStudy
 
 import tradewind.columns
+import tradewind.reading
 from tradewind import Results
 from tradewind.errors import Mistake, RunError
 from tradewind.folder import RunFolder
@@ -160,6 +161,25 @@ def test_what_comes_from_the_cache_equals_a_fresh_read(tmp_path: Path) -> None:
     assert extended.skipped_lines == again.skipped_lines == 1
     assert extended.duplicates == again.duplicates
     assert list(extended.records()) == list(again.records())
+
+
+def test_what_several_processes_read_equals_what_one_reads(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def mixed(number: int) -> Record:
+        return record(number, config={"x": [1, None, "a", 2.5][number // 700 % 4]}, finished=float(-number))
+
+    path = write_run(tmp_path / "run", a=map(mixed, range(1500)), b=map(mixed, range(1400, 1900)), c=[mixed(1900)])
+    with open(RunFolder(path).journal("a"), "ab") as file:
+        file.write(b"garbage\n" + encode("finished", mixed(2000)) + encode("finished", mixed(2001))[:-9])
+    alone = Results.load(path)
+    for left in RunFolder(path).cache.iterdir():
+        left.unlink()
+    monkeypatch.setattr(tradewind.reading, "MANY_BYTES", 0)
+    monkeypatch.setattr(tradewind.reading, "cores", lambda: 3)
+    together = Results.load(path)
+    assert rows(together) == rows(alone)
+    assert list(together.records()) == list(alone.records())
+    assert (len(alone), alone.duplicates, alone.skipped_lines) == (1902, 100, 2)
+    assert (len(together), together.duplicates, together.skipped_lines) == (1902, 100, 2)
 
 
 @pytest.mark.parametrize("damage", [

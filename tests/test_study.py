@@ -288,6 +288,15 @@ def test_a_fixed_value_may_become_a_list_that_holds_it(command: Cli, write_study
     assert path.with_name("calls.txt").read_text() == "1 0\n1 0\n"
 
 
+def test_a_value_written_as_1_0_is_the_one_that_was_written_as_1(command: Cli, write_study: WriteStudy) -> None:
+    study = {"name": "s", "workload": "work:f", "space": {"x": [1]}}
+    path = write_study(study, WORK)
+    assert command("run", path, "--out", "run", "--engine", "serial").returncode == 0
+    write_study({**study, "space": {"x": [1.0, 2]}})
+    assert command("run", path, "--out", "run", "--engine", "serial").returncode == 0
+    assert Results.load(path.parent / "run").counts()["done"] == 2
+
+
 def test_a_default_may_become_a_list_that_holds_it(tmp_path: Path) -> None:
     data = {"train": 32, "validation": 16, "test": 16}
     study = {"name": "s", "workload": "storm", "data": data, "fixed": {"epochs": 1}}

@@ -212,7 +212,7 @@ def main() -> None:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # or the interpreter complains at its end
         sys.exit(1)
     except TradewindError as error:
-        print(f"tradewind: {error}", file=sys.stderr)
+        print("tradewind:", " ".join(str(error).split()), file=sys.stderr)
         sys.exit(error.exit_code)
     except OSError as error:  # no room, no permission: the machine's trouble, and no bug to show a traceback for
         print(f"tradewind: {error.filename or 'a file'}: {error.strerror or error}", file=sys.stderr)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import errno
 import hashlib
 import json
 import os
@@ -121,7 +122,9 @@ def _export_parquet(results: Results, path: Path) -> None:
     for name in mixed:  # a column of a Parquet file has one type
         frame[name] = frame[name].map(lambda x: x if x is None or isinstance(x, str) else json.dumps(x))
     quoted = os.fspath(path).replace("'", "''")
-    connection = duckdb.connect()
-    connection.register("frame", frame)
-    connection.execute(f"copy frame to '{quoted}' (format parquet)")
-    connection.close()
+    with duckdb.connect() as connection:
+        connection.register("frame", frame)
+        try:
+            connection.execute(f"copy frame to '{quoted}' (format parquet)")
+        except duckdb.Error as error:
+            raise OSError(errno.EIO, str(error)) from None

@@ -60,6 +60,18 @@ def decode(line: bytes) -> Record | None:
     return content if isinstance(content, dict) and content.get("v") == VERSION else None
 
 
+def is_record(content: Record) -> bool:
+    """Whether a line holds what every record has."""
+    key = content.get("key")
+    return (
+        isinstance(key, str)
+        and len(key) == 32
+        and not key.strip("0123456789abcdef")
+        and isinstance(content.get("trial"), int)
+        and isinstance(content.get("state"), str)
+    )
+
+
 def new_owner() -> str:
     """An identity that no other process lifetime has; sorts by time."""
     host = "".join(c for c in socket.gethostname() if c.isalnum() or c in "-.")
@@ -218,7 +230,7 @@ class Reading:
                 if finished_only and line.startswith(PROGRESS, 18):
                     continue
                 content = decode(line)
-                if content is None:
+                if content is None or (finished_only and not is_record(content)):
                     self.bad += 1
                 else:
                     yield start, content

@@ -18,7 +18,7 @@ from tradewind.measures import lower_is_better
 from tradewind.pack import FINAL
 from tradewind.reading import read
 from tradewind.study import Study
-from tradewind.table import Table, tabulate
+from tradewind.table import Coded, Table, tabulate
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -147,8 +147,14 @@ class Results:
         if self._all.groups.get(value) == "times" and value not in OF_A_PACK:
             self._refuse_packed(value)
         names = [name for name in (rows, columns, by, value) if name]
-        data = {name: self.column(name)[done] for name in names}
+        data = {name: self._coded(name, done) for name in names}
         return tabulate(data, rows=rows, columns=columns, by=by, value=value, stat=stat, note=self._note(value, done))
+
+    def _coded(self, name: str, done: Array) -> Array | Coded:
+        column = self._all.column(name) if name in self._all.groups else None
+        if column is None or column.categories is None or name == "trial":
+            return np.asarray(self.column(name)[done])
+        return Coded(column.values[self._counted][done], column.categories)
 
     def _refuse_packed(self, value: str) -> None:
         if "packed_with" in self._all.groups and np.any(np.nan_to_num(self.column("packed_with")) > 0):
@@ -222,9 +228,10 @@ def positions(folder: RunFolder, columns: Columns) -> Array:
     edition = folder.edition()
     if "edition" not in columns.groups or not edition:
         return trials
-    moved = columns.column("edition").decoded() != edition["edition"]
-    if not np.any(moved):
+    editions = columns.column("edition")
+    if editions.categories == [edition["edition"]] and np.all(editions.values == 0):
         return trials
+    moved = editions.decoded() != edition["edition"]
     study = Study.of_edition(edition)
     index = np.zeros(len(columns))
     for name, values in study.dimensions().items():

@@ -95,6 +95,10 @@ def run(
     if module := being_imported():
         raise RunError(f"run() is called while {module} is imported; put it under: if __name__ == '__main__'")
     how = Options(**options)
+    if how.engine not in ENGINES:
+        raise StudyError(f"--engine {how.engine}: {nearest(how.engine, ENGINES)}")
+    if how.workers is not None and how.workers < 1:
+        raise StudyError(f"--workers {how.workers}: allowed: 1 or more")
     trials = Trials(study)
     path = Path(out) if out is not None else default_path(study.name)
     if how.fresh:
@@ -234,8 +238,6 @@ def extend(folder: RunFolder, trials: Trials) -> None:
 @contextmanager
 def workers_of(trials: Trials, folder: RunFolder, how: Options, owner: str) -> Iterator[Engine]:
     """The engine that a study runs on, with its threads so set that workers do not crowd the cores."""
-    if how.engine not in ENGINES:
-        raise StudyError(f"--engine {how.engine}: {nearest(how.engine, ENGINES)}")
     at_prompt = trials.study.workload.startswith("__main__:")  # a notebook's function, which no worker can import
     if at_prompt and how.engine == "processes":
         raise StudyError(f"workload {trials.study.workload}: put it into a file, or take the engine serial")
@@ -253,8 +255,6 @@ def workers_of(trials: Trials, folder: RunFolder, how: Options, owner: str) -> I
 
 def choose_workers(trials: Trials, asked: int | None) -> int:
     """As many workers as were asked for, else as cores; one to time on a CPU, one per GPU."""
-    if asked is not None and asked < 1:
-        raise StudyError(f"--workers {asked}: allowed: 1 or more")
     devices = max(1, len(machine.gpus())) if trials.known and machine.gpus() else 0
     if trials.study.purpose == "time":
         return min(asked or devices or 1, devices or 1)  # a trial has its share of the machine to itself

@@ -23,7 +23,7 @@ from pydantic import (
 )
 
 from tradewind.errors import StudyError, nearest
-from tradewind.jsonfile import read_json
+from tradewind.jsonfile import is_json, parse_json, read_json
 from tradewind.pack import Limits, Purpose, Value
 from tradewind.where import Condition
 
@@ -41,8 +41,8 @@ class Range(Part):
 
     low: int | float
     high: int | float
-    log: bool = False
-    steps: Annotated[int, Field(ge=1)] | None = None
+    log: Annotated[bool, Field(strict=True)] = False
+    steps: Annotated[int, Field(ge=1, le=1_000_000, strict=True)] | None = None
     type: Literal["int", "float"] | None = Field(None, description="default: int if low and high are whole")
 
     @model_validator(mode="after")
@@ -103,15 +103,17 @@ def _dimension(spec: Any) -> Any:
     raise ValueError(f'found {spec!r}; allowed: a list of values, or a range {{"low": …, "high": …}}')
 
 
+Count = Annotated[int, Field(ge=1, strict=True)]
+CountFrom0 = Annotated[int, Field(ge=0, strict=True)]
 Dimension = Annotated[list[Any] | Range, BeforeValidator(_dimension)]
 
 
 class Stop(Part):
     """When a trial ends before its last epoch."""
 
-    max_epochs: Annotated[int, Field(ge=1)] | None = None
-    target: dict[str, float] = {}
-    timeout_s: Annotated[float, Field(gt=0)] | None = None
+    max_epochs: Count | None = None
+    target: dict[str, Annotated[float, Field(strict=True)]] = {}
+    timeout_s: Annotated[float, Field(gt=0, strict=True)] | None = None
 
     def limits(self) -> Limits:
         """The same as plain data."""
@@ -151,11 +153,11 @@ class Study(Part):
     fixed: dict[str, Annotated[Any, BeforeValidator(_plain_value)]] = {}
     where: list[str] = []
     search: Search = Field(default_factory=lambda: Search.model_validate({}))
-    repeats: Annotated[int, Field(ge=1)] = 1
+    repeats: Count = 1
     stop: Stop = Stop()
-    seed: Annotated[int, Field(ge=0)] = 0
-    data_seed: Annotated[int, Field(ge=0)] = 0
-    retries: Annotated[int, Field(ge=0)] = 0
+    seed: CountFrom0 = 0
+    data_seed: CountFrom0 = 0
+    retries: CountFrom0 = 0
 
     _folder: Path = PrivateAttr(default_factory=Path.cwd)
     _file: Path | None = PrivateAttr(None)
@@ -165,6 +167,13 @@ class Study(Part):
             super().__init__(**fields)
         except ValidationError as error:
             raise StudyError(f"study: {complaint(error, Study)}") from None
+
+    @field_validator("name")
+    @classmethod
+    def _named(cls, name: str) -> str:
+        if not name.strip(". /\0"):
+            raise ValueError(f"found {name!r}; allowed: a name that a folder can have")
+        return name
 
     @field_validator("where")
     @classmethod
@@ -271,10 +280,7 @@ def _set(content: dict[str, Any], text: str) -> None:
         place = place.setdefault(name, {})
         if not isinstance(place, dict):
             raise StudyError(f"--set {text}: {name!r} holds no keys, it is {_short(place)}")
-    try:
-        place[names[-1]] = json.loads(value)
-    except json.JSONDecodeError:
-        place[names[-1]] = value
+    place[names[-1]] = parse_json(value, f"--set {path}") if is_json(value) else value
 
 
 def schema() -> dict[str, Any]:

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     Array = NDArray[Any]
-    Columns = Mapping[str, Array]
+    Columns = Mapping[str, "Array | Coded"]
 
 STATS = ("mean", "median", "min", "max", "std", "n")
 FORMATS = ("text", "markdown", "csv", "json", "latex")
@@ -165,6 +165,14 @@ def _short(value: Value) -> Value:
     return int(value) if isinstance(value, float) and value.is_integer() and abs(value) < 1e15 else value
 
 
+@dataclass(frozen=True)
+class Coded:
+    """A column as codes into a list of values (-1: none), which need not be looked at one by one."""
+
+    codes: Array
+    values: Sequence[Value]
+
+
 def tabulate(
     data: Columns, *, rows: str, columns: str, by: str | None, value: str, stat: str, note: str = ""
 ) -> Table:
@@ -187,9 +195,14 @@ def tabulate(
     return Table(value, stat, rows, columns, by, row_labels, column_labels, blocks, note)
 
 
-def _codes(column: Array) -> tuple[Array, list[Value]]:
+def _codes(column: Array | Coded) -> tuple[Array, list[Value]]:
     import numpy as np
 
+    if isinstance(column, Coded):
+        used, codes = np.unique(column.codes, return_inverse=True)
+        kept: list[Value] = [None if code < 0 else column.values[code] for code in used.tolist()]
+        places = sorted(range(len(kept)), key=lambda k: _order(_identity(kept[k])))
+        return np.argsort(places)[codes], [_short(kept[k]) for k in places]
     if column.dtype.kind in "fiu":
         numbers, codes = np.unique(column.astype(float), return_inverse=True)
         return codes, list(map(_short, numbers.tolist()))
@@ -216,7 +229,11 @@ def _order(key: Value) -> tuple[int, float, list[Any]]:
     return (1 if isinstance(key, str) else 2), 0, [int(p) if i % 2 else p for i, p in enumerate(parts)]
 
 
-def _numbers(name: str, column: Array) -> Array:
+def _numbers(name: str, column: Array | Coded) -> Array:
+    import numpy as np
+
+    if isinstance(column, Coded):
+        column = np.array([*column.values, None], dtype=object)[column.codes]
     if column.dtype.kind not in "fiub":
         for item in column.tolist():
             if not isinstance(item, int | float | None):

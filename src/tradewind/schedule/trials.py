@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import inspect
+import shlex
 import string
 from collections.abc import Mapping
 from dataclasses import replace
@@ -64,7 +65,7 @@ class Trials:
         seed = self.study.seed + repeat
         data_seed = self.study.data_seed + (repeat if self.study.purpose == "time" else 0)
         # the defaults hold every name, so the order of names, and with it the hash, is always the same
-        text = self._identity + to_json([config, seed, data_seed])
+        text = self._identity + to_json([{name: _same(value) for name, value in config.items()}, seed, data_seed])
         key = hashlib.blake2b(text, digest_size=16).hexdigest()
         return Trial(position, repeat, key, config, seed, data_seed)
 
@@ -119,11 +120,18 @@ class Trials:
             )
 
 
+def _same(value: Value) -> Value:
+    """What is hashed of a value: 1.0 is 1, as it is in JSON."""
+    return int(value) if type(value) is float and value.is_integer() else value
+
+
 def _check_command(study: Study) -> None:
     try:
+        shlex.split(study.command)
         used = {field for _, field, _, _ in string.Formatter().parse(study.command) if field is not None}
     except ValueError as error:
-        raise StudyError(f"command: {error}; write {{{{ and }}}} for braces that are meant") from None
+        hint = "close the quote" if "quot" in str(error) else "write {{ and }} for braces that are meant"
+        raise StudyError(f"command: {error}; {hint}") from None
     names = {*study.space, *study.fixed}
     for field in used - names - COMMAND_FIELDS:
         raise StudyError(f"command: {{{field}}} is not in the study; {nearest(field, names | COMMAND_FIELDS)}")

@@ -84,7 +84,7 @@ def _import(reference: str, module: str, folder: Path) -> ModuleType:
         return importlib.import_module(module)
     except WorkloadError:
         raise
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         at = traceback.extract_tb(error.__traceback__)[-1]
         place = f" ({at.filename}:{at.lineno})" if not at.filename.startswith("<frozen") else ""
         raise WorkloadError(
