@@ -156,6 +156,12 @@ class Results:
             return np.asarray(self.column(name)[done])
         return Coded(column.values[self._counted][done], column.categories)
 
+    def _distinct(self, name: str, done: Array) -> list[str]:
+        column = self._coded(name, done)
+        values = column.values if isinstance(column, Coded) else column.tolist()
+        used = np.bincount(column.codes[column.codes >= 0], minlength=1) if isinstance(column, Coded) else None
+        return sorted({str(x) for k, x in enumerate(values) if used is None or (k < len(used) and used[k])})
+
     def _refuse_packed(self, value: str) -> None:
         if "packed_with" in self._all.groups and np.any(np.nan_to_num(self.column("packed_with")) > 0):
             raise Mistake(
@@ -165,11 +171,7 @@ class Results:
 
     def _note(self, value: str, done: Array) -> str:
         shown = ("purpose", "machine") if self._all.groups.get(value) == "times" else ()
-        parts = [
-            f"{name} {', '.join(sorted({str(x) for x in self.column(name)[done]}))}"
-            for name in shown
-            if name in self._all.groups
-        ]
+        parts = [f"{name} {', '.join(self._distinct(name, done))}" for name in shown if name in self._all.groups]
         left = {state: count for state, count in self.counts().items() if state != "done" and count}
         parts += [f"{count} {state} left out" for state, count in left.items()]
         return " · ".join(parts)
