@@ -28,6 +28,10 @@ def watcher(quiet: bool) -> Watch:
     return Terminal() if sys.stderr.isatty() else Lines()
 
 
+def _count(number: int, what: str) -> str:
+    return f"{number} {what}{'' if number == 1 else 's'}"
+
+
 class Tally:
     """What both displays count."""
 
@@ -72,9 +76,9 @@ class Tally:
         plan = self.plan
         skipped = f"; {plan['skipped_lines']} damaged journal lines skipped" if plan["skipped_lines"] else ""
         before = f", {self.ended} of them ended before" if self.ended else ""
-        many = f"{plan['workers']} worker{'s' if plan['workers'] > 1 else ''}"
+        trials, workers = _count(plan["trials"], "trial"), _count(plan["workers"], "worker")
         approx = "" if plan["exact"] else "≈"
-        return f"{plan['name']}: {approx}{plan['trials']} trials{before}, {many}, purpose {plan['purpose']}{skipped}"
+        return f"{plan['name']}: {approx}{trials}{before}, {workers}, purpose {plan['purpose']}{skipped}"
 
 
 class Lines(Tally):

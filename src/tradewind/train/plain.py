@@ -74,8 +74,9 @@ def train(trial: Trial, workload: Workload, data: Data, task: Task, report: Repo
         "device": device.type, "devices": 1, "precision": config["precision"], "packed_with": 0,
         "global_batch_size": config["batch_size"], "learning_rates": progress.rates, "epochs_run": progress.epoch,
         "resumed_at_epoch": resumed_at_epoch, "parameters": sum(p.numel() for p in model.parameters()),
+        "communication_s": 0.0, "bytes_exchanged": 0, "wait_s": None, "utilisation": None,  # None: not measured
     }  # fmt: skip
-    times = {**sets.times, **progress.times(), **ending.times}
+    times = {"compile_s": 0.0, **sets.times, **progress.times(), **ending.times}
     times["wall_s"] = times["data_s"] + times["train_s"] + times["test_s"]
     return Outcome(trial.key, ending.state, ending.reason, {}, times, scores, progress.last, facts, progress.curve)
 
