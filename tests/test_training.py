@@ -562,3 +562,40 @@ def test_the_best_network_reproduces_its_recorded_test_score(
     again = workload.scores(outputs, torch.from_numpy(test.targets))
     assert again["brier"] == pytest.approx(best.record["scores"]["brier"], rel=1e-5 if precision == "fp32" else 1e-12)
     assert again["auc"] == pytest.approx(best.record["scores"]["auc"], abs=1e-3)
+
+
+TIE = """
+import numpy as np
+import torch
+from torch import nn
+from tradewind import Data, Hyperparameter, Split
+
+class Tie:
+    metric = "validation_accuracy"
+    defaults = {"width": Hyperparameter(1, int)}
+
+    def data(self, config):
+        split = Split(np.ones((8, 2), np.float32), np.zeros(8, np.int64))
+        return Data(split, split, split)
+
+    def model(self, config):
+        return nn.Linear(2, 2)
+
+    def loss(self, outputs, targets, config):
+        return nn.functional.cross_entropy(outputs, targets)
+
+    def scores(self, outputs, targets):
+        return {"accuracy": 1.0}
+"""
+
+
+def test_of_equally_good_trials_the_first_counts_and_keeps_its_weights(tmp_path: Path, write_study: Write) -> None:
+    study = {"name": "tie", "workload": "work:Tie", "space": {"width": [5, 3, 4, 1, 2]}, "purpose": "time"}
+    path = write_study({**study, "fixed": {"epochs": 1}, "seed": 1}, TIE)
+    results = tradewind.run(path, tmp_path / "run", engine="serial")
+    order = np.argsort(results.column("finished"))
+    assert order[0] != 0, "the random order of timing must not be the natural one"
+    best = results.best()
+    assert (best.record["trial"], best.record["config"]["width"]) == (0, 5)
+    assert [file.stem for file in (tmp_path / "run" / "models").iterdir()] == [best.record["key"]]
+    assert isinstance(best.model(), nn.Linear)

@@ -40,28 +40,30 @@ class BestWeights:
 
     def __init__(self, folder: RunFolder, results: Results) -> None:
         self._folder = folder
-        self._best: tuple[float, str] | None = None
+        self._best: tuple[float, int] | None = None  # of equal ones the first trial counts, as in Results.best
+        self._key = ""
         self._metric, self._lower = results.objective()
         try:
             best = results.best()
-            self._best = best.value, best.record["key"]
         except RunError:
             return  # nothing done yet
+        self._best, self._key = self._rank(best.value, best.record), best.record["key"]
         for path in folder.models.glob("*.safetensors"):  # left by a job that was killed
-            if path.stem != self._best[1] and results.ended(path.stem):
+            if path.stem != self._key and results.ended(path.stem):
                 path.unlink(missing_ok=True)
 
     def consider(self, record: Record) -> None:
         """Keep or delete the weights of a trial that has just ended."""
-        value = {**record["last"], **record["scores"], **record["times"]}.get(self._metric)
         if record["state"] != "done":
             return
-        if value is None or value != value:
-            self._folder.model(record["key"]).unlink(missing_ok=True)
-            return
-        if self._best is None or (value < self._best[0] if self._lower else value > self._best[0]):
-            if self._best is not None:
-                self._folder.model(self._best[1]).unlink(missing_ok=True)
-            self._best = value, record["key"]
-        else:
-            self._folder.model(record["key"]).unlink(missing_ok=True)
+        value = {**record["last"], **record["scores"], **record["times"]}.get(self._metric)
+        loser = record["key"]
+        if value is not None and value == value:
+            rank = self._rank(value, record)
+            if self._best is None or rank < self._best:
+                self._best, self._key, loser = rank, record["key"], self._key
+        if loser:
+            self._folder.model(loser).unlink(missing_ok=True)
+
+    def _rank(self, value: float, record: Record) -> tuple[float, int]:
+        return (value if self._lower else -value), record["trial"]

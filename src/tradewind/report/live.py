@@ -50,8 +50,8 @@ class Tally:
         self.here += 1
         value = {**record["times"], **record["last"], **record["scores"]}.get(self.plan["metric"] or "score")
         if value is not None and record["state"] == "done":
-            signed = -value if self.plan["lower"] else value
-            if self.best is None or signed > (-self.best[0] if self.plan["lower"] else self.best[0]):
+            sign = 1 if self.plan["lower"] else -1
+            if self.best is None or (sign * value, record["trial"]) < (sign * self.best[0], self.best[1]):
                 self.best = value, record["trial"]
 
     @property
