@@ -182,7 +182,8 @@ class Loop:
 
     def _record(self, event: Ended) -> None:
         for trial, outcome in zip(event.pack.trials, event.outcomes, strict=True):
-            self.written[trial.key] = self.in_flight.pop(trial.key)
+            # a signal may have come between handing it out and noting that
+            self.written[trial.key] = self.in_flight.pop(trial.key, (event.worker, trial))
             self.last_line.pop(trial.key, None)
             self.journal.finished(self._about(trial, outcome, event), outcome.curve)
 
