@@ -204,7 +204,7 @@ def test_torch_sees_channels_last_without_a_copy() -> None:
 @pytest.mark.parametrize(
     ("data", "message"),
     [
-        ({"source": "syntetic"}, "source: found 'syntetic'; did you mean 'synthetic'. allowed: synthetic"),
+        ({"source": "syntetic"}, "source: found 'syntetic'; did you mean 'synthetic'. allowed: files, synthetic"),
         ({"train": 0}, "train: found 0; allowed: whole numbers from 1"),
         ({"test": -1}, "test: found -1; allowed: whole numbers from 1"),
         ({"validation": -1}, "validation: found -1; allowed: whole numbers from 0"),

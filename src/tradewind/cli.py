@@ -175,6 +175,32 @@ def import_(
     typer.echo(f"{import_results(file, out, at, join, names, renames(rename))} results in {out}")
 
 
+@app.command(epilog="Example: tradewind data storms --from patches/ --look storms.png")
+def data(
+    name: Annotated[str, typer.Argument(metavar="NAME", help="Which data set: storms.")],
+    from_: Annotated[
+        Path | None, typer.Option("--from", metavar="FOLDER", help="Read netCDF patches and CSV steps.")
+    ] = None,
+    synthetic: Annotated[int | None, typer.Option(metavar="N", help="Make N synthetic storms.")] = None,
+    seed: Annotated[int, typer.Option(metavar="S", help="Of the synthetic storms.")] = 0,
+    channels: Annotated[
+        str, typer.Option(metavar="V,…", help="Which variables; default reflectivity and wind.")
+    ] = "",
+    label: Annotated[str, typer.Option(metavar="V", help="The next-hour variable.")] = "RVORT1_MAX_future",
+    rule: Annotated[str, typer.Option(help="masked max, masked mean or patch max.")] = "masked max",
+    threshold: Annotated[float, typer.Option(metavar="T", help="Above which a storm counts as rotating.")] = 0.005,
+    before: Annotated[
+        str, typer.Option(metavar="DATE", help="Storms before it train, the others test.")
+    ] = "2015-01-01",
+    look: Annotated[Path | None, typer.Option(metavar="F.png", help="Draw sample storms.")] = None,
+) -> None:
+    """Import or make a data set once, and look at it."""
+    from tradewind.commands import storm_data
+
+    options = {"channels": channels, "label": label, "rule": rule, "threshold": threshold, "before": before}
+    typer.echo(storm_data(name, from_, synthetic, seed, options, look))
+
+
 @app.command(epilog="Example: tradewind studies quick > mine.json")
 def studies(
     name: Annotated[str | None, typer.Argument(metavar="NAME", help="Print this one.")] = None,

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from tradewind.analysis.expectation import expectation
-from tradewind.errors import Interrupted, Mistake, RunError
+from tradewind.errors import Interrupted, Mistake, RunError, nearest
 from tradewind.folder import default_path
 from tradewind.report.live import watcher
 from tradewind.report.pages import best_page, check_page
@@ -96,3 +96,28 @@ def renames(pairs: list[str]) -> dict[str, str]:
         if not all(pair.partition("=")):
             raise Mistake(f"--rename {pair}: write it as A=B: column A of the file is called B")
     return {old: new for old, _, new in (pair.partition("=") for pair in pairs)}
+
+
+def storm_data(
+    name: str, folder: Path | None, count: int | None, seed: int, options: dict[str, Any], picture: Path | None
+) -> str:
+    """Import or make storms; what they are like."""
+    from tradewind.report.storms import look, summary
+    from tradewind.workloads.storm import CHANNELS, Storm
+
+    if name != "storms":
+        raise Mistake(f"no data set {name!r}; {nearest(name, ['storms'])}")
+    if (folder is None) == (count is None):
+        raise Mistake("data storms: say either --from FOLDER or --synthetic N")
+    if folder is not None:
+        channels = options["channels"].split(",") if options["channels"] else CHANNELS
+        storm = Storm(source="files", folder=str(folder), **{**options, "channels": channels})
+    else:
+        parts = {"train": (count or 0) * 3 // 4, "validation": (count or 0) // 16}
+        storm = Storm(**parts, test=(count or 0) - sum(parts.values()), seed=seed)
+    data = storm.data({"data_seed": 0})
+    if picture is not None:
+        if picture.suffix != ".png":
+            raise Mistake(f"--look {picture}: found {picture.suffix or 'no ending'!r}; allowed: .png")
+        look(data, storm.channels, picture)
+    return summary(data, storm.channels)

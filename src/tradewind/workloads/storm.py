@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from datetime import datetime
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tradewind.errors import DataError, nearest
@@ -14,7 +16,12 @@ if TYPE_CHECKING:
     import torch
     from torch import nn
 
-SOURCES = ("synthetic",)
+    Array = np.ndarray[Any, Any]
+
+SOURCES = ("synthetic", "files")
+CHANNELS = ("REFL_COM_curr", "U10_curr", "V10_curr")
+RULES = ("masked max", "masked mean", "patch max")  # of the label's field: over the storm's cells, or all
+USUAL = (8192, 1024, 2048)  # synthetic storms to train, validate and test
 
 
 class Storm:
@@ -33,32 +40,46 @@ class Storm:
     def __init__(
         self,
         source: str = "synthetic",
-        train: int = 8192,
-        validation: int = 1024,
-        test: int = 2048,
+        train: int | None = None,
+        validation: int | None = None,
+        test: int | None = None,
         seed: int = 0,
+        folder: str = "",
+        channels: Sequence[str] = CHANNELS,
+        label: str = "RVORT1_MAX_future",
+        rule: str = "masked max",
+        threshold: float = 0.005,
+        before: str = "2015-01-01",
     ) -> None:
         if source not in SOURCES:
             raise DataError(f"source: found {source!r}; {nearest(str(source), SOURCES)}")
         lowest = {"train": (train, 1), "validation": (validation, 0), "test": (test, 1), "seed": (seed, 0)}
         for name, (value, low) in lowest.items():
-            if type(value) is not int or value < low:
+            if value is not None and (type(value) is not int or value < low):
                 raise DataError(f"{name}: found {value!r}; allowed: whole numbers from {low}")
+        if rule not in RULES:
+            raise DataError(f"rule: found {rule!r}; {nearest(str(rule), RULES)}")
+        if source == "files" and not folder:
+            raise DataError("folder: is missing; source files needs the folder of the netCDF patches")
+        try:
+            self.before = datetime.fromisoformat(before)
+        except (TypeError, ValueError):
+            raise DataError(f"before: found {before!r}; allowed: a date such as 2015-01-01") from None
+        self.source, self.folder, self.label, self.rule, self.threshold = source, folder, label, rule, threshold
+        self.channels = tuple(channels) if source == "files" else CHANNELS
         self.train, self.validation, self.test, self.seed = train, validation, test, seed
 
     def data(self, config: Config) -> Data:
         """The storms, split by `data_seed` and standardised by what the training part shows."""
         import numpy as np
 
-        from tradewind.workloads.storms import storms_cached
-
-        count = self.train + self.validation + self.test
-        inputs, labels = storms_cached(count, self.seed)
-        order = np.random.default_rng(config["data_seed"]).permutation(count)
+        rng = np.random.default_rng(config["data_seed"])
+        inputs, labels, parts = self._files(rng) if self.source == "files" else self._synthetic(rng)
         # sorted, so that the mapped file is read once from start to end
-        parts = [np.sort(part) for part in np.split(order, [self.train, self.train + self.validation])]
+        parts = [np.sort(part) for part in parts]
         gathered = [inputs[part] for part in parts]
-        offset, scale = _standard(gathered[0])
+        vectors = _vectors(self.channels)
+        offset, scale = _standard(gathered[0], vectors)
         for part in gathered:  # in place: the gathered copy is the only one
             part -= offset
             part /= scale
@@ -66,7 +87,35 @@ class Storm:
         train, validation, test = (
             Split(np.moveaxis(part, 3, 1), np.array(labels[rows])) for part, rows in zip(gathered, parts, strict=True)
         )
-        return Data(train, validation if self.validation else None, test, vectors=((1, 2),))
+        return Data(train, validation if len(validation) else None, test, vectors)
+
+    def _synthetic(self, rng: np.random.Generator) -> tuple[Array, Array, list[Array]]:
+        import numpy as np
+
+        from tradewind.workloads.storms import storms_cached
+
+        sizes = [given if given is not None else usual for given, usual in zip(self._sizes(), USUAL, strict=True)]
+        inputs, labels = storms_cached(sum(sizes), self.seed)
+        return inputs, labels, np.split(rng.permutation(sum(sizes)), np.cumsum(sizes)[:2])
+
+    def _files(self, rng: np.random.Generator) -> tuple[Array, Array, list[Array]]:
+        """Storms before the date train, the others test; the validation storms are drawn from the former."""
+        import numpy as np
+
+        from tradewind.workloads.patches import load_patches
+
+        patches = load_patches(Path(self.folder), self.channels, self.label)
+        early = patches.hours < (self.before - datetime(1970, 1, 1)).total_seconds() / 3600
+        before, after = rng.permutation(np.flatnonzero(early)), rng.permutation(np.flatnonzero(~early))
+        validation = len(before) // 8 if self.validation is None else self.validation
+        for name, wanted, there in (("train", self.train or 1, before[validation:]), ("test", self.test or 1, after)):
+            if len(there) < wanted:
+                raise DataError(f"{name}: {wanted} storms wanted, {len(there)} there; check `before` ({self.before})")
+        parts = [before[validation:][: self.train], before[:validation], after[: self.test]]
+        return patches.inputs, patches.labels(self.rule, self.threshold), parts
+
+    def _sizes(self) -> tuple[int | None, int | None, int | None]:
+        return self.train, self.validation, self.test
 
     def model(self, config: Config) -> nn.Module:
         """The network; its options are the hyperparameters of the same names."""
@@ -78,6 +127,7 @@ class Storm:
             activation=config["activation"],
             pool=config["pool"],
             dropout=config["dropout"],
+            channels=len(self.channels),
         )
 
     def loss(self, outputs: torch.Tensor, targets: torch.Tensor, config: Config) -> torch.Tensor:
@@ -95,18 +145,25 @@ class Storm:
         return binary_scores(outputs, targets)
 
 
-def _standard(train: np.ndarray[Any, Any]) -> tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]]:
+def _vectors(channels: Sequence[str]) -> tuple[tuple[int, int], ...]:
+    """Which channels are the components of a wind: U… and V… of the same name."""
+    places = {name: place for place, name in enumerate(channels)}
+    return tuple((k, places["V" + n[1:]]) for n, k in places.items() if n[0] == "U" and "V" + n[1:] in places)
+
+
+def _standard(train: Array, vectors: tuple[tuple[int, int], ...]) -> tuple[Array, Array]:
     """The offset and scale of each channel, as whole patches.
 
-    u and v share one scale and keep their zero: with an offset, or a scale each, a vector that turns with
-    its image would change its speed, and a rotated storm would be none that the wind can make.
+    The components of a vector share one scale and keep their zero: with an offset, or a scale each, a vector
+    that turns with its image would change its speed, and a rotated storm would be none that the wind can make.
     """
     import numpy as np
 
     # storm upon storm, patch by patch: 4 × as fast as numpy's loops over an axis of 3 channels
-    mean = train.mean(axis=0, dtype=np.float64).mean(axis=(0, 1))
+    offset = train.mean(axis=0, dtype=np.float64).mean(axis=(0, 1))
     power = np.einsum("n...,n...->...", train, train, dtype=np.float64).mean(axis=(0, 1)) / len(train)
-    echo, wind = np.sqrt(power[0] - mean[0] ** 2), np.sqrt(power[1:].mean())
-    offset, scale = np.array([[mean[0], 0.0, 0.0], [echo, wind, wind]], np.float32)
+    scale = np.sqrt(np.maximum(power - offset**2, 1e-12))
+    for pair in map(list, vectors):
+        offset[pair], scale[pair] = 0.0, np.sqrt(power[pair].mean())
     patch = np.ones(train.shape[1:], np.float32)
-    return patch * offset, patch * scale
+    return patch * offset.astype(np.float32), patch * scale.astype(np.float32)
