@@ -9,6 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from tradewind.version import VERSION
+
 PACKAGE = Path(__file__).parent.parent / "src" / "tradewind"
 
 # From top to bottom: a module may import only what stands on a line below its own. The lines are those of
@@ -36,6 +38,7 @@ LAYERS = [
     ["where"],
     ["pack", "measures"],
     ["machine", "errors"],
+    ["version"],
 ]
 FLOOR = {name: len(LAYERS) - number for number, names in enumerate(LAYERS) for name in names}
 
@@ -69,6 +72,11 @@ def test_every_module_has_its_place_in_the_layers() -> None:
 def test_a_module_imports_only_what_stands_below_it(name: str, path: Path) -> None:
     wrong = {other for other in imports(path) if other != name and FLOOR[other] >= FLOOR[name]}
     assert not wrong, f"{path} imports {wrong}"
+
+
+def test_the_package_and_its_project_file_name_the_same_version() -> None:
+    project = (PACKAGE.parent.parent / "pyproject.toml").read_text()
+    assert f'version = "{VERSION}"' in project
 
 
 def test_modules_stay_short() -> None:

@@ -9,7 +9,8 @@ import sys
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
-__version__ = "0.1.0"
+from tradewind.version import VERSION as __version__
+
 
 if TYPE_CHECKING:
     from tradewind.results import Results
@@ -18,7 +19,7 @@ if TYPE_CHECKING:
     from tradewind.study import Study
     from tradewind.workloads.contract import Data, Hyperparameter, Split
 
-__all__ = ["Data", "Hyperparameter", "Results", "Space", "Split", "Study", "run"]
+__all__ = ["Data", "Hyperparameter", "Results", "Space", "Split", "Study", "__version__", "run"]
 
 _HOMES = {
     "Data": "workloads.contract",

@@ -16,6 +16,8 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any
 
+from tradewind.version import VERSION
+
 
 def cores() -> int:
     """The cores this process may use, which a container or Slurm may have narrowed."""
@@ -76,7 +78,7 @@ def code() -> str:
     digest = hashlib.blake2b(digest_size=4)
     for path in sorted(Path(__file__).parent.rglob("*.py")):
         digest.update(path.read_bytes())
-    return f"{metadata.version('tradewind')}+{digest.hexdigest()}"
+    return f"{VERSION}+{digest.hexdigest()}"
 
 
 @cache
