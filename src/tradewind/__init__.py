@@ -9,7 +9,9 @@ import sys
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
-from tradewind.version import VERSION as __version__
+from tradewind.version import VERSION
+
+__version__ = VERSION
 
 
 if TYPE_CHECKING:
