@@ -28,7 +28,7 @@ from tradewind.pack import Outcome, Pack, Report, Task, Trial
 from tradewind.schedule.trials import Trials
 from tradewind.study import Study
 from tradewind.train import checkpoint
-from tradewind.train.batches import TrainingBatches, epoch_order, training_batches
+from tradewind.train.batches import TrainingBatches, epoch_order, prepared, training_batches
 from tradewind.train.trainer import Trainer
 from tradewind.workloads.networks import StormNetwork
 from tradewind.workloads.storm import Storm
@@ -310,7 +310,8 @@ def batches(folder: Path, **fixed: Any) -> tuple[TrainingBatches, float]:
     task, trial = plan(folder, **fixed)
     config = {**trial.config, "seed": trial.seed, "data_seed": trial.data_seed}
     data = Storm(**DATA).data(config)
-    return training_batches(data, str(task.data), config, CPU, torch.float32)
+    split, prepare_s = prepared(data, str(task.data), config)
+    return training_batches(split, data, config, CPU, torch.float32), prepare_s
 
 
 def whole_epoch(folder: Path, epoch: int, **fixed: Any) -> tuple[torch.Tensor, torch.Tensor]:
@@ -355,6 +356,9 @@ def test_copies_made_ahead_begin_with_the_natural_samples(tmp_path: Path) -> Non
     assert torch.equal(ahead.samples.rows(slice(0, 256)), natural.samples.rows(slice(0, 256)))
     assert not torch.allclose(ahead.samples.rows(slice(256, 512)), natural.samples.rows(slice(0, 256)))
     assert prepare_s > 0 == none_s
+    assert (
+        batches(tmp_path, augment="pre", data_multiplier=2)[1] == prepare_s
+    )  # what it took, not what finding it took
 
 
 @pytest.mark.parametrize("augment", ["pre", "live"])

@@ -128,6 +128,73 @@ def table(
     typer.echo(Results.load(run).table(rows, columns, by, value, stat).render(format_))
 
 
+@app.command(epilog="Example: tradewind plot runs/quick --x batch_size --y train_s --color augment --out time.svg")
+def plot(
+    run: RunArg,
+    x: Annotated[str, typer.Option(metavar="A", help="Along the bottom.")],
+    y: Annotated[str, typer.Option(metavar="V", help="What to show.")],
+    color: Annotated[str | None, typer.Option(metavar="B", help="One line for each of its values.")] = None,
+    out: Annotated[Path, typer.Option(metavar="F", help="F.png, F.svg or F.html.")] = Path("plot.png"),
+) -> None:
+    """One figure: medians with their range."""
+    from tradewind.report.figures import plot as draw
+    from tradewind.results import Results
+
+    draw(Results.load(run), x, y, color, out)
+    typer.echo(f"{out}")
+
+
+@app.command(epilog="Example: tradewind report runs/quick --out quick.html")
+def report(
+    run: RunArg,
+    out: Annotated[
+        Path | None, typer.Option(metavar="F.html", help="Default: report.html in the run folder.")
+    ] = None,
+) -> None:
+    """One self-contained page: tables, figures, advice, failures, machine."""
+    from tradewind.commands import report_command
+
+    typer.echo(report_command(run, out))
+
+
+@app.command(epilog="Example: tradewind advise runs/quick")
+def advise(run: RunArg, as_json: JsonOption = False) -> None:
+    """What to choose, why, and how sure that is."""
+    from tradewind.commands import advise_command
+
+    typer.echo(advise_command(run, as_json))
+
+
+@app.command(epilog="Example: tradewind predict runs/scaling --devices 1,2,4,8,16")
+def predict(
+    run: RunArg,
+    devices: Annotated[str, typer.Option(metavar="N,…", help="For how many devices.")],
+    value: Annotated[str, typer.Option(metavar="V", help="Which time.")] = "wall_s",
+    as_json: JsonOption = False,
+) -> None:
+    """Times at device counts that were not run, with an interval, and where more devices stop paying."""
+    from tradewind.commands import predict_command
+
+    typer.echo(predict_command(run, devices, value, as_json))
+
+
+@app.command(
+    epilog='Example: tradewind query runs/quick "select augment, median(train_s) from results group by augment"'
+)
+def query(
+    run: RunArg,
+    sql: Annotated[str, typer.Argument(metavar="SQL", help="A statement over the table results.")],
+    as_json: JsonOption = False,
+) -> None:
+    """Ask in SQL."""
+    from tradewind.analysis.query import query as ask
+    from tradewind.analysis.query import query_text
+    from tradewind.results import Results
+
+    rows = ask(Results.load(run), sql)
+    typer.echo(json.dumps(rows, indent=1, default=str) if as_json else query_text(rows).rstrip())
+
+
 @app.command(epilog="Example: tradewind best runs/quick --save best.safetensors")
 def best(
     run: RunArg,

@@ -8,12 +8,15 @@ import shlex
 import shutil
 import sys
 from collections.abc import Sequence
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
+from tradewind.analysis.advice import advise
 from tradewind.analysis.expectation import expectation
 from tradewind.errors import Interrupted, Mistake, RunError, nearest
 from tradewind.folder import default_path
+from tradewind.report.advice import advice_page
 from tradewind.report.live import watcher
 from tradewind.report.pages import best_page, check_page
 from tradewind.results import Best, Results
@@ -113,11 +116,40 @@ def storm_data(
         channels = options["channels"].split(",") if options["channels"] else CHANNELS
         storm = Storm(source="files", folder=str(folder), **{**options, "channels": channels})
     else:
-        parts = {"train": (count or 0) * 3 // 4, "validation": (count or 0) // 16}
-        storm = Storm(**parts, test=(count or 0) - sum(parts.values()), seed=seed)
+        many = count or 0
+        train, validation = many * 3 // 4, many // 16
+        storm = Storm(train=train, validation=validation, test=many - train - validation, seed=seed)
     data = storm.data({"data_seed": 0})
     if picture is not None:
         if picture.suffix != ".png":
             raise Mistake(f"--look {picture}: found {picture.suffix or 'no ending'!r}; allowed: .png")
         look(data, storm.channels, picture)
     return summary(data, storm.channels)
+
+
+def advise_command(run: Path, as_json: bool) -> str:
+    """What a run says about how to train."""
+    items = advise(Results.load(run))
+    return json.dumps([asdict(item) for item in items], indent=1) if as_json else advice_page(items).rstrip()
+
+
+def report_command(run: Path, out: Path | None) -> str:
+    """Write the page of a run; where it is."""
+    from tradewind.report.page import report
+
+    results = Results.load(run)
+    path = out or results.folder.report_file
+    report(results, path, [("Advice", advice_page(advise(results)))])
+    return str(path)
+
+
+def predict_command(run: Path, devices: str, value: str, as_json: bool) -> str:
+    """Times at device counts that were not run."""
+    from tradewind.analysis.prediction import predict
+    from tradewind.report.prediction import prediction_page
+
+    counts = devices.split(",")
+    if not all(count.strip().isdigit() and int(count) > 0 for count in counts):
+        raise Mistake(f"--devices {devices}: allowed: whole numbers from 1 with commas, such as 1,2,4,8")
+    found = predict(Results.load(run), [int(count) for count in counts], value)
+    return json.dumps(found, indent=1) if as_json else prediction_page(found).rstrip()

@@ -81,12 +81,17 @@ class RunFolder:
         return self.path / "study.json"
 
     @property
+    def report_file(self) -> Path:
+        """The page of the run, unless it is written elsewhere."""
+        return self.path / "report.html"
+
+    @property
     def _beside(self) -> Path:
         return self.path / "edition.json"
 
     def _names(self) -> set[str]:
         folders = {value.name for value in vars(self).values() if value != self.path}
-        return folders | {self._mark.name, self.study_file.name, self._beside.name}
+        return folders | {self._mark.name, self.study_file.name, self._beside.name, self.report_file.name}
 
     def edition(self) -> dict[str, Any]:
         """The newest edition: `study` itself, and the `folder`, `file`, `metric` and `direction` beside it."""

@@ -145,24 +145,26 @@ class Results:
             raise RunError(f"{self.folder.path}: no trial has ended yet; `tradewind status` tells how far it is")
         done = self.column("state") == "done"
         if self._all.groups.get(value) == "times" and value not in OF_A_PACK:
-            self._refuse_packed(value)
+            self.refuse_packed(value)
         names = [name for name in (rows, columns, by, value) if name]
-        data = {name: self._coded(name, done) for name in names}
+        data = {name: self.coded(name, done) for name in names}
         return tabulate(data, rows=rows, columns=columns, by=by, value=value, stat=stat, note=self._note(value, done))
 
-    def _coded(self, name: str, done: Array) -> Array | Coded:
+    def coded(self, name: str, done: Array) -> Array | Coded:
+        """A column of some trials as codes into its values, or as numbers: never a million objects."""
         column = self._all.column(name) if name in self._all.groups else None
         if column is None or column.categories is None or name == "trial":
             return np.asarray(self.column(name)[done])
         return Coded(column.values[self._counted][done], column.categories)
 
     def _distinct(self, name: str, done: Array) -> list[str]:
-        column = self._coded(name, done)
+        column = self.coded(name, done)
         values = column.values if isinstance(column, Coded) else column.tolist()
         used = np.bincount(column.codes[column.codes >= 0], minlength=1) if isinstance(column, Coded) else None
         return sorted({str(x) for k, x in enumerate(values) if used is None or (k < len(used) and used[k])})
 
-    def _refuse_packed(self, value: str) -> None:
+    def refuse_packed(self, value: str) -> None:
+        """Refuse a time of trials that were trained together."""
         if "packed_with" in self._all.groups and np.any(np.nan_to_num(self.column("packed_with")) > 0):
             raise Mistake(
                 f"{value}: some trials were trained in a pack, so none has a time of its own; "

@@ -182,20 +182,21 @@ def tabulate(
             raise Mistake(f"there is no column {name!r}: {nearest(name, data)}")
     if stat not in STATS:
         raise Mistake(f"unknown statistic {stat!r}: {nearest(stat, STATS)}")
-    block_codes, block_labels = (0, [None]) if by is None else _codes(data[by])
-    row_codes, row_labels = _codes(data[rows])
-    column_codes, column_labels = _codes(data[columns])
+    block_codes, block_labels = (0, [None]) if by is None else codes_of(data[by])
+    row_codes, row_labels = codes_of(data[rows])
+    column_codes, column_labels = codes_of(data[columns])
     shape = (len(block_labels), len(row_labels), len(column_labels))
     if math.prod(shape) > MOST_CELLS:
         raise Mistake(f"{' × '.join(map(str, shape))} cells are too many: choose columns with fewer values")
     group = (block_codes * shape[1] + row_codes) * shape[2] + column_codes
-    both = _statistic(_numbers(value, data[value]), group, math.prod(shape), stat)
+    both = _statistic(numbers_of(value, data[value]), group, math.prod(shape), stat)
     parts = zip(block_labels, *(part.reshape(shape).tolist() for part in both), strict=True)
     blocks = [Block(a, [[None if c != c else c for c in line] for line in some], n) for a, some, n in parts]
     return Table(value, stat, rows, columns, by, row_labels, column_labels, blocks, note)
 
 
-def _codes(column: Array | Coded) -> tuple[Array, list[Value]]:
+def codes_of(column: Array | Coded) -> tuple[Array, list[Value]]:
+    """A column as codes into its labels in order."""
     import numpy as np
 
     if isinstance(column, Coded):
@@ -229,7 +230,8 @@ def _order(key: Value) -> tuple[int, float, list[Any]]:
     return (1 if isinstance(key, str) else 2), 0, [int(p) if i % 2 else p for i, p in enumerate(parts)]
 
 
-def _numbers(name: str, column: Array | Coded) -> Array:
+def numbers_of(name: str, column: Array | Coded) -> Array:
+    """A column as floats, NaN where there is none; anything but numbers is refused."""
     import numpy as np
 
     if isinstance(column, Coded):

@@ -77,32 +77,35 @@ class TrainingBatches:
 
 
 def training_batches(
-    data: Data, identity: str, config: Config, device: torch.device, dtype: torch.dtype
-) -> tuple[TrainingBatches, float]:
-    """How a trial sees its training data, and the seconds spent augmenting ahead of time."""
-    augmentation = Augmentation(config["rotation_deg"], config["translation"], config["zoom"], config["vectors"])
-    split, prepare_s = data.train, 0.0
-    if config["augment"] == "pre":
-        began = time.perf_counter()
-        split = _ahead(data, identity, config, augmentation)
-        prepare_s = time.perf_counter() - began
-    batches = TrainingBatches(
-        Samples.of(split, device, dtype), len(data.train) * config["data_multiplier"], config["batch_size"],
-        config["data_seed"], data.vectors, augmentation if config["augment"] == "live" else None,
-    )  # fmt: skip
-    return batches, prepare_s
+    split: Split, data: Data, config: Config, device: torch.device, dtype: torch.dtype
+) -> TrainingBatches:
+    """How a trial sees its training samples, which `prepared` has made ready."""
+    live = augmentation_of(config) if config["augment"] == "live" else None
+    count = len(data.train) * config["data_multiplier"]
+    samples = Samples.of(split, device, dtype)
+    return TrainingBatches(samples, count, config["batch_size"], config["data_seed"], data.vectors, live)
 
 
-def _ahead(data: Data, identity: str, config: Config, augmentation: Augmentation) -> Split:
+def augmentation_of(config: Config) -> Augmentation:
+    """How far a config lets samples be moved."""
+    return Augmentation(config["rotation_deg"], config["translation"], config["zoom"], config["vectors"])
+
+
+def prepared(data: Data, identity: str, config: Config) -> tuple[Split, float]:
+    """The training samples, and the seconds that augmenting them ahead of time took whichever trial did it."""
+    if config["augment"] != "pre":
+        return data.train, 0.0
+    augmentation = augmentation_of(config)
     multiplier, data_seed = config["data_multiplier"], config["data_seed"]
     inputs = np.moveaxis(data.train.inputs, 1, -1)
 
-    def make() -> np.ndarray[Any, Any]:
+    def make() -> tuple[np.ndarray[Any, Any], ...]:
+        began = time.perf_counter()
         out = np.empty((multiplier * len(inputs), *inputs.shape[1:]), dtype=np.float32)
         augment_ahead(data.train.inputs, multiplier, augmentation, data.vectors, data_seed, np.moveaxis(out, -1, 1))
-        return out
+        return out, np.array([time.perf_counter() - began])
 
     text = f"{identity} {data_seed} {multiplier} {augmentation}"
     name = f"augmented-{hashlib.blake2b(text.encode(), digest_size=12).hexdigest()}"
-    (stored,) = cached(name, ["inputs"], lambda: (make(),))
-    return Split(np.moveaxis(stored, -1, 1), np.tile(data.train.targets, multiplier))
+    stored, seconds = cached(name, ["inputs", "seconds"], make)
+    return Split(np.moveaxis(stored, -1, 1), np.tile(data.train.targets, multiplier)), float(seconds[0])

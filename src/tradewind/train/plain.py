@@ -15,7 +15,7 @@ from torch import nn
 from tradewind.folder import RunFolder
 from tradewind.measures import reached
 from tradewind.pack import Config, Limits, Outcome, Report, Task, Trial
-from tradewind.train.batches import Samples, TrainingBatches, training_batches
+from tradewind.train.batches import Samples, TrainingBatches, prepared, training_batches
 from tradewind.train.checkpoint import Checkpoints, Progress, save_tensors
 from tradewind.train.optim import learning_rate, make_optimizer
 from tradewind.workloads.contract import Data, Workload
@@ -93,11 +93,12 @@ class Sets:
 
 def load(data: Data, identity: str, config: Config, device: torch.device, dtype: torch.dtype) -> Sets:
     """Bring the data to the device, augmented ahead of time if the config says so."""
+    split, prepare_s = prepared(data, identity, config)
     began = time.perf_counter()
-    train, prepare_s = training_batches(data, identity, config, device, dtype)
+    train = training_batches(split, data, config, device, dtype)
     validation = Samples.of(data.validation, device, dtype) if data.validation is not None else None
     test = Samples.of(data.test, device, dtype)
-    return Sets(train, validation, test, {"prepare_s": prepare_s, "data_s": clock(device) - began - prepare_s})
+    return Sets(train, validation, test, {"prepare_s": prepare_s, "data_s": clock(device) - began})
 
 
 @dataclass

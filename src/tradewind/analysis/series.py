@@ -1,0 +1,243 @@
+"""What figures show, as plain values: lines with spread, heat maps, training curves, the Pareto front."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from tradewind.columns import Array
+from tradewind.errors import Mistake
+from tradewind.journal import decode
+from tradewind.pack import Value
+from tradewind.results import Results
+from tradewind.table import Table, label_text
+
+MOST_LINES = 40
+MOST_POINTS = 1500
+NOT_SCORES = ("epoch", "elapsed_s", "learning_rate")
+KEY = re.compile(rb'"key":"([0-9a-f]{32})"')
+
+
+@dataclass(frozen=True)
+class Line:
+    """One measure along one hyperparameter: median, least and greatest of n trials at every point."""
+
+    label: str
+    x: list[Value]
+    median: list[float]
+    low: list[float]
+    high: list[float]
+    n: list[int]
+
+
+@dataclass(frozen=True)
+class CurveBand:
+    """How one config learns: median, least and greatest over its n repeats, by epoch and by second."""
+
+    label: str
+    metric: str
+    best: bool
+    epochs: list[int]
+    seconds: list[float]
+    median: list[float]
+    low: list[float]
+    high: list[float]
+    n: list[int]
+
+
+@dataclass(frozen=True)
+class Front:
+    """Every config as (time, score), medians over repeats; those on the front come first, fastest first."""
+
+    time: str
+    score: str
+    labels: list[str]
+    times: list[float]
+    scores: list[float]
+    n: list[int]
+    on_front: int
+    configs: int  # of which at most MOST_POINTS are here
+
+
+@dataclass(frozen=True)
+class Configs:
+    """Which config each done trial has: `codes` for `rows` of the results; how many values each name takes."""
+
+    rows: Array
+    codes: Array
+    varied: dict[str, int]
+
+
+def series(results: Results, x: str, y: str, color: str | None = None) -> list[Line]:
+    """One line per value of `color`: y along x over the trials that are done."""
+    other = color or "state"  # what is done has this one state
+    parts = [results.table(x, other, value=y, stat=stat) for stat in ("median", "min", "max", "n")]
+    labels = parts[0].column_labels
+    if len(labels) > MOST_LINES:
+        raise Mistake(f"{len(labels)} values of {color} are too many lines: at most {MOST_LINES}; choose another")
+    lines = []
+    for k, label in enumerate(labels):
+        medians, lows, highs, counts = ([row[k] for row in part.blocks[0].cells] for part in parts)
+        kept = [i for i, count in enumerate(counts) if count]
+        median, low, high = ([float(values[i] or 0) for i in kept] for values in (medians, lows, highs))
+        places = [parts[0].row_labels[i] for i in kept]
+        if kept:
+            name = value_text(label) if color else ""
+            lines.append(Line(name, places, median, low, high, [int(counts[i] or 0) for i in kept]))
+    return lines
+
+
+def heat(results: Results, rows: str, columns: str, value: str) -> Table:
+    """The medians of one measure over two hyperparameters."""
+    return results.table(rows, columns, value=value)
+
+
+def caption(results: Results, names: list[str], n: list[int]) -> str:
+    """What must stand beside these measures: n, where and how a time was taken, what was left out."""
+    done = results.column("state") == "done"
+    spread = "–".join(f"{k:,}" for k in sorted({min(n), max(n)})) if n else "0"
+    parts = [f"n = {spread}"]
+    if any(name.endswith("_s") for name in names):
+        for name in ("purpose", "machine"):
+            found = set(results.column(name)[done].tolist()) if name in results.names() else {"unknown"}
+            parts.append(f"{name} {', '.join(sorted(label_text(item) for item in found))}")
+    parts += [f"{count:,} {state} left out" for state, count in results.counts().items() if state != "done" and count]
+    for name in [name for name in dict.fromkeys(names) if name in results.names()]:
+        column = results.column(name)[done]
+        absent = int(np.isnan(column).sum()) if column.dtype.kind == "f" else 0
+        parts += [f"{absent:,} without {name} left out"] if absent else []
+    return " · ".join(parts)
+
+
+def value_text(value: Value) -> str:
+    """A hyperparameter's value as figures show it."""
+    if isinstance(value, float):
+        return str(int(value)) if value.is_integer() and abs(value) < 1e15 else f"{value:.4g}"
+    text = label_text(value)
+    return text if len(text) <= 48 else f"{text[:47]}…"
+
+
+def configs(results: Results) -> Configs:
+    """Group the trials that are done by all of their hyperparameters."""
+    rows = np.flatnonzero(results.column("state") == "done") if len(results) else np.empty(0, dtype=int)
+    codes, size, varied = np.zeros(len(rows), dtype=np.int64), 1, {}
+    for name in results.names("config"):
+        part, count = _parted(results.column(name)[rows])
+        if count < 2:
+            continue
+        varied[name] = count
+        if size * count > 2**62:
+            codes, size = _parted(codes)
+        codes, size = codes * count + part, size * count
+    return Configs(rows, _parted(codes)[0], varied)
+
+
+def _parted(column: Array) -> tuple[Array, int]:
+    # Equal values of a column are one object, so their addresses tell them apart, lists included.
+    numbers = np.fromiter(map(id, column.tolist()), np.int64, len(column)) if column.dtype == object else column
+    values, codes = np.unique(numbers, return_inverse=True)
+    return codes, len(values)
+
+
+def described(results: Results, names: list[str], rows: Array) -> list[str]:
+    """The values of these hyperparameters in some rows, as text."""
+    columns = [(name, results.column(name)[rows].tolist()) for name in names]
+    return [" ".join(f"{name}={value_text(values[k])}" for name, values in columns) for k in range(len(rows))]
+
+
+def front(results: Results, time: str, score: str, lower: bool) -> Front:
+    """Which configs no other beats in both time and score; of the others an even sample."""
+    found = configs(results)
+    results.table("state", "state", value=time)  # refuses the time of a trial in a pack
+    values = [results.column(name)[found.rows].astype(float) for name in (time, score)]
+    kept = np.isfinite(values[0]) & np.isfinite(values[1])
+    codes, first, group = np.unique(found.codes[kept], return_index=True, return_inverse=True)
+    times, scores = (_medians(value[kept], group, len(codes)) for value in values)
+    order = np.lexsort((scores if lower else -scores, times))
+    signed = (scores if lower else -scores)[order]
+    before = np.concatenate([[np.inf], np.minimum.accumulate(signed)[:-1]]) if len(order) else signed
+    best, rest = order[signed < before], order[signed >= before]
+    best = best[_even(len(best), MOST_POINTS // 2)]
+    shown = np.concatenate([best, rest[_even(len(rest), MOST_POINTS - len(best))]]).astype(int)
+    labels = described(results, list(found.varied)[:12], found.rows[kept][first[shown]])
+    counts = np.bincount(group, minlength=len(codes))[shown]
+    return Front(
+        time, score, labels, times[shown].tolist(), scores[shown].tolist(), counts.tolist(), len(best), len(codes)
+    )
+
+
+def _medians(values: Array, group: Array, size: int) -> Array:
+    order = np.lexsort((values, group))
+    counts = np.bincount(group, minlength=size)
+    start, ordered = np.cumsum(counts) - counts, values[order]
+    return np.asarray((ordered[start + (counts - 1) // 2] + ordered[start + counts // 2]) / 2)
+
+
+def _even(many: int, limit: int) -> Array:
+    return np.unique(np.linspace(0, many - 1, min(many, max(limit, 0))).round().astype(int))
+
+
+def curves(results: Results, limit: int = 12) -> list[CurveBand]:
+    """The curves of the best config and an even spread of the others, best first."""
+    found = configs(results)
+    metric, lower = results.objective()
+    if not len(found.rows) or metric not in results.names() or not any(_curve_files(results)):
+        return []
+    values = results.column(metric)[found.rows].astype(float)
+    kept = np.isfinite(values)
+    codes, first, group = np.unique(found.codes[kept], return_index=True, return_inverse=True)
+    rows, medians = found.rows[kept], _medians(values[kept], group, len(codes))
+    ranked = np.argsort(medians if lower else -medians, kind="stable")
+    chosen = ranked[_even(len(ranked), limit)]
+    members = [rows[group == code] for code in chosen]
+    keys = results.keys()
+    wanted = _curves_of(results, {keys[row] for some in members for row in some})
+    names = described(results, list(found.varied), rows[first[chosen]])
+    bands: list[CurveBand] = []
+    for name, some in zip(names, members, strict=True):
+        band = _band(name, metric, [wanted[keys[row]] for row in some if keys[row] in wanted], not bands)
+        bands += [band] if band else []
+    return bands
+
+
+def _curve_files(results: Results) -> list[Path]:
+    return [path for path in sorted(results.folder.curves.glob("*.jsonl"), reverse=True) if path.stat().st_size]
+
+
+def _curves_of(results: Results, keys: set[str]) -> dict[str, list[dict[str, Any]]]:
+    # Results.curve reads every file for one key; many keys want one pass, and only their lines parsed.
+    found: dict[str, list[dict[str, Any]]] = {}
+    for path in _curve_files(results):
+        here: dict[str, list[dict[str, Any]]] = {}
+        with open(path, "rb") as file:
+            for line in file:
+                match = KEY.search(line, 0, 200)
+                key = match[1].decode() if match else ""
+                if key in keys and key not in here and (content := decode(line)):
+                    here[key] = content["curve"]
+        found = here | found
+    return found
+
+
+def _band(label: str, metric: str, repeats: list[list[dict[str, Any]]], best: bool) -> CurveBand | None:
+    rows = [row for curve in repeats for row in curve if row.get("epoch") is not None]
+    names = Counter(name for row in rows for name in row if name not in NOT_SCORES and row[name] is not None)
+    order = (metric, f"validation_{metric}", "validation_loss", *names)
+    name = next((name for name in order if name in names), None)
+    points: dict[int, list[dict[str, Any]]] = {}
+    for row in rows:
+        if name and isinstance(row.get(name), int | float) and np.isfinite(row[name]):
+            points.setdefault(int(row["epoch"]), []).append(row)
+    if not name or not points:
+        return None
+    epochs = sorted(points)
+    values = [[float(row[name]) for row in points[epoch]] for epoch in epochs]
+    seconds = [float(np.median([row.get("elapsed_s") or 0.0 for row in points[epoch]])) for epoch in epochs]
+    medians = [float(np.median(some)) for some in values]
+    lows, highs = [min(some) for some in values], [max(some) for some in values]
+    return CurveBand(label, name, best, epochs, seconds, medians, lows, highs, [len(some) for some in values])

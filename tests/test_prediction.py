@@ -1,0 +1,214 @@
+"""Times at device counts that were not run, tried on published tables and on laws that are known."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from statistics import mean, median
+from typing import Any
+
+import numpy as np
+import pytest
+from test_results import record, write_run
+
+from tradewind import Results
+from tradewind.analysis.prediction import Measurement, Prediction, fit, predict
+from tradewind.errors import Mistake, RunError
+from tradewind.imports import import_results
+from tradewind.report.prediction import prediction_page
+
+PUBLISHED = Path(os.environ.get("TRADEWIND_PUBLISHED", Path(__file__).parents[2] / "shared" / "published"))
+STORM, DIGITS = PUBLISHED / "storm_basalyga2021.json", PUBLISHED / "digits_stevens.json"
+needs_published = pytest.mark.skipif(not (STORM.exists() and DIGITS.exists()), reason=f"nothing in {PUBLISHED}")
+
+EFFICIENCY = {1: 1.0, 2: 1.0517, 4: 0.8681, 8: 0.9009, 16: 0.5808, 32: 0.4625}  # paper 003, Table I
+NODULES = [Measurement(n, 32, 1, 1 / (n * efficiency)) for n, efficiency in EFFICIENCY.items()]
+
+Pair = tuple[Prediction, float]
+
+
+def left_out(rows: Sequence[Measurement], leave: Callable[[Measurement], bool]) -> list[Pair]:
+    """Predictions of the rows that the model has not seen, beside what was measured."""
+    model = fit([row for row in rows if not leave(row)])
+    return [(model.predict(r.devices, r.batch_size, r.work, r.group), r.seconds) for r in rows if leave(r)]
+
+
+def errors(pairs: Sequence[Pair]) -> list[float]:
+    return [abs(found.seconds / seconds - 1) for found, seconds in pairs]
+
+
+def table_7() -> list[Measurement]:
+    rows = json.loads(STORM.read_text())["tables"]["table7"]["rows"]
+    return [Measurement(r["gpus"], 128, r["epochs"] * r["data_multiplier"], r["wall_s"]) for r in rows]
+
+
+def stevens() -> list[Measurement]:
+    rows = json.loads(DIGITS.read_text())["linear"]
+    return [Measurement(r["gpus"], r["batch_size"], 2000, r["epoch_s"]) for r in rows]
+
+
+def test_strong_scaling_to_32_gpus_is_predicted_from_up_to_16_within_25_percent() -> None:
+    assert errors(left_out(NODULES, lambda row: row.devices == 32))[0] < 0.25
+
+
+@needs_published
+@pytest.mark.parametrize("rows", [table_7, stevens])
+def test_four_gpus_are_predicted_from_up_to_three_with_a_median_error_of_5_percent(
+    rows: Callable[[], list[Measurement]],
+) -> None:
+    assert median(errors(left_out(rows(), lambda row: row.devices == 4))) <= 0.05
+
+
+@needs_published
+def test_the_intervals_cover_what_was_left_out_and_are_not_wide(
+    record_property: Callable[[str, object], None],
+) -> None:
+    pairs = left_out(NODULES, lambda row: row.devices == 32)
+    for rows in (table_7(), stevens()):
+        pairs += left_out(rows, lambda row: row.devices == 4)
+    covered = mean(found.low <= seconds <= found.high for found, seconds in pairs)
+    width = mean((found.high - found.low) / found.seconds for found, _ in pairs)
+    record_property("covered", covered)
+    record_property("mean_relative_width", width)
+    assert covered >= 0.7
+    assert width < 0.3
+
+
+@needs_published
+@pytest.mark.parametrize("devices", [2, 3])
+def test_a_device_count_between_measured_ones_is_predicted_too(devices: int) -> None:
+    for rows in (table_7(), stevens()):
+        assert median(errors(left_out(rows, lambda row: row.devices == devices))) <= 0.05
+
+
+@needs_published
+def test_a_batch_size_that_was_not_run_is_predicted() -> None:
+    assert median(errors(left_out(stevens(), lambda row: row.batch_size in (20, 50, 100, 200, 400)))) <= 0.03
+
+
+LAWS: dict[str, Callable[[float], float]] = {
+    "Amdahl": lambda n: 1 + 9 / n,
+    "logarithmic": lambda n: 10 / n + 0.3 * np.log2(n),
+    "linear": lambda n: 10 / n + 0.1 * (n - 1),
+    "saturating": lambda n: 10 / n + 2 * (n > 1),
+    "ring": lambda n: 10 / n + 3 * (1 - 1 / n),
+    "perfect": lambda n: 10 / n,
+}
+
+
+@pytest.mark.parametrize("law", LAWS)
+def test_known_laws_are_predicted_at_twice_the_devices(law: str) -> None:
+    found, covered = [], []
+    for seed in range(5):
+        random = np.random.default_rng(seed)
+        noisy = [LAWS[law](n) * float(np.exp(0.03 * random.standard_normal())) for n in (1, 2, 4, 8, 16, 32)]
+        rows = [Measurement(2**k, None, 1, seconds) for k, seconds in enumerate(noisy)]
+        pairs = left_out(rows, lambda row: row.devices == 32)
+        found += errors(pairs)
+        covered += [pair.low <= seconds <= pair.high for pair, seconds in pairs]
+    assert median(found) < 0.2
+    assert sum(covered) >= 3
+
+
+def test_the_intervals_cover_about_as_often_as_they_say() -> None:
+    covered = []
+    for seed, law in enumerate([law for law in LAWS.values() for _ in range(10)]):
+        random = np.random.default_rng(seed)
+        noise = np.exp(random.choice([0.02, 0.06]) * random.standard_normal(4))
+        rows = [Measurement(n, None, 1, float(law(n) * e)) for n, e in zip((1, 2, 4, 8), noise, strict=True)]
+        covered += [found.low <= seconds <= found.high for found, seconds in left_out(rows, lambda r: r.devices == 8)]
+    assert 0.65 <= mean(covered) <= 0.97
+
+
+def test_compute_steps_and_start_up_are_told_apart() -> None:
+    def seconds(n: int, batch: int, epochs: int) -> float:
+        return 4 + epochs * (2 / n + 50 / batch * (1 + 0.5 * (n > 1)))
+
+    rows = [
+        Measurement(n, batch, epochs, seconds(n, batch, epochs))
+        for n in (1, 2, 4)
+        for batch in (32, 128, 512)
+        for epochs in (1, 5, 20)
+    ]
+    model = fit(rows)
+    for n, batch, epochs in ((8, 64, 10), (4, 1024, 100), (1, 32, 2)):
+        assert model.predict(n, batch, epochs).seconds == pytest.approx(seconds(n, batch, epochs), rel=0.05)
+
+
+def test_one_wild_measurement_does_not_move_the_rest() -> None:
+    rows = [Measurement(n, None, work, work * (1 + 9 / n)) for n in (1, 2, 4) for work in (1, 2, 3, 4, 5)]
+    rows[7] = Measurement(2, None, rows[7].work, 3 * rows[7].seconds)
+    assert fit(rows).predict(8, None, 1).seconds == pytest.approx(1 + 9 / 8, rel=0.12)
+
+
+def test_the_interval_widens_with_the_distance_from_what_was_measured() -> None:
+    model = fit([row for row in NODULES if row.devices <= 8])
+    widths = [(p.high - p.low) / p.seconds for p in (model.predict(n, 32) for n in (8, 32, 128))]
+    assert widths[0] < widths[1] < widths[2]
+
+
+def test_a_group_measured_on_one_device_borrows_the_shape_of_the_others() -> None:
+    a, b = (("precision", "fp32"),), (("precision", "fp16"),)
+    rows = [Measurement(n, None, 1, 2 + 8 / n, a) for n in (1, 2, 4, 8)] + [Measurement(1, None, 1, 5.0, b)]
+    assert fit(rows).predict(8, None, 1, b).seconds == pytest.approx(1.5, rel=0.1)
+    with pytest.raises(RunError, match="no measurement of"):
+        fit(rows).predict(8, None, 1, (("precision", "fp8"),))
+
+
+def a_run(folder: Path, seconds: Callable[[int], float]) -> Results:
+    configs = [(n, batch) for n in (1, 2, 4) for batch in (32, 64, 128)]
+    records = [
+        record(
+            k, config={"epochs": 10, "batch_size": batch, "devices": n}, last={}, times={"wall_s": seconds(n)},
+            scores={"epochs_to_target": 20 * (1 + batch / 100)},
+        )
+        for k, (n, batch) in enumerate(configs)
+    ]  # fmt: skip
+    return Results.load(write_run(folder / "run", a=records))
+
+
+def test_a_run_is_predicted_where_nobody_ran_it(tmp_path: Path) -> None:
+    found: dict[str, Any] = predict(a_run(tmp_path, lambda n: 10 + 90 / n), [1, 8])
+    assert json.loads(json.dumps(found)) == found
+    assert [table["config"]["batch_size"] for table in found["tables"]] == [32, 64, 128]
+    one, eight = found["tables"][0]["rows"]
+    assert (one["measured_s"], eight["measured_s"]) == (100.0, None)
+    assert eight["predicted_s"] == pytest.approx(10 + 90 / 8, rel=0.1)
+    assert eight["low_s"] < eight["predicted_s"] < eight["high_s"]
+    assert eight["efficiency"] == pytest.approx(eight["speedup"] / 8)
+    assert found["epochs_to_target"][0]["critical_batch_size"] == pytest.approx(100)
+    assert eight["to_target_s"] == pytest.approx(20 * 1.32 * eight["predicted_s"] / 10, rel=0.1)
+    assert found["tables"][0]["enough_devices"] is None
+
+
+def test_devices_stop_paying_where_the_time_stops_falling(tmp_path: Path) -> None:
+    found = predict(a_run(tmp_path, lambda n: 100 + 10 * n), [1, 2, 4, 8])
+    assert {table["enough_devices"] for table in found["tables"]} == {1}
+    page = prediction_page(found)
+    assert "more than 1 device does not pay" in page
+    assert "twice that at a batch of 100" in page
+    assert max(map(len, page.splitlines())) <= 118
+
+
+def test_no_devices_are_refused(tmp_path: Path) -> None:
+    with pytest.raises(Mistake, match="whole numbers from 1"):
+        predict(a_run(tmp_path, lambda n: 1.0), [0, 2])
+    with pytest.raises(RunError, match="nothing to predict from"):
+        fit([])
+
+
+def test_one_measurement_gives_that_time_and_little_beyond() -> None:
+    model = fit([Measurement(2, 64, 10, 8.0)])
+    here, far = model.predict(2, 64, 10), model.predict(16, 64, 10)
+    assert here.seconds == pytest.approx(8, rel=0.05)
+    assert far.low < 2 < 8 < far.high
+
+
+@needs_published
+def test_the_labs_16_gpus_lie_in_the_interval(tmp_path: Path) -> None:
+    import_results(PUBLISHED / "images_nelson2021.json", tmp_path / "run", "caltech256")
+    found = predict(Results.load(tmp_path / "run"), [16], "epoch_s")
+    v100 = next(table["rows"][0] for table in found["tables"] if table["config"]["gpu"] == "V100")
+    assert v100["low_s"] < 22 < v100["high_s"]  # paper 004's own extrapolation
