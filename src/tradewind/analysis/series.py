@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from tradewind.analysis.pareto import field_of
+from tradewind.analysis.pareto import front as pareto_front
 from tradewind.columns import Array
 from tradewind.errors import Mistake
 from tradewind.journal import decode
@@ -52,7 +54,7 @@ class CurveBand:
 
 @dataclass(frozen=True)
 class Front:
-    """Every config as (time, score), medians over repeats; those on the front come first, fastest first."""
+    """Every config as (time, score), means over repeats; those on the front come first, fastest first."""
 
     time: str
     score: str
@@ -152,23 +154,18 @@ def described(results: Results, names: list[str], rows: Array) -> list[str]:
 
 def front(results: Results, time: str, score: str, lower: bool) -> Front:
     """Which configs no other beats in both time and score; of the others an even sample."""
-    found = configs(results)
-    results.table("state", "state", value=time)  # refuses the time of a trial in a pack
-    values = [results.column(name)[found.rows].astype(float) for name in (time, score)]
-    kept = np.isfinite(values[0]) & np.isfinite(values[1])
-    codes, first, group = np.unique(found.codes[kept], return_index=True, return_inverse=True)
-    times, scores = (_medians(value[kept], group, len(codes)) for value in values)
-    order = np.lexsort((scores if lower else -scores, times))
-    signed = (scores if lower else -scores)[order]
-    before = np.concatenate([[np.inf], np.minimum.accumulate(signed)[:-1]]) if len(order) else signed
-    best, rest = order[signed < before], order[signed >= before]
-    best = best[_even(len(best), MOST_POINTS // 2)]
-    shown = np.concatenate([best, rest[_even(len(rest), MOST_POINTS - len(best))]]).astype(int)
-    labels = described(results, list(found.varied)[:12], found.rows[kept][first[shown]])
-    counts = np.bincount(group, minlength=len(codes))[shown]
+    field = replace(field_of(results, time, score), sign=-1.0 if lower else 1.0)
+    times = field.time.mean if field.time else np.full(len(field.configs), np.nan)
+    known = np.flatnonzero(~np.isnan(times) & ~np.isnan(field.score.mean))
+    best = np.array(pareto_front(field), dtype=int)
+    rest, on_front = known[~np.isin(known, best)], best[_even(len(best), MOST_POINTS // 2)]
+    shown = np.concatenate([on_front, rest[_even(len(rest), MOST_POINTS - len(on_front))]]).astype(int)
+    named = [list(field.configs.labels(int(cell)).items())[:12] for cell in shown]
+    labels = [" ".join(f"{name}={value_text(value)}" for name, value in pairs) for pairs in named]
     return Front(
-        time, score, labels, times[shown].tolist(), scores[shown].tolist(), counts.tolist(), len(best), len(codes)
-    )
+        time, score, labels, times[shown].tolist(), field.score.mean[shown].tolist(),
+        field.score.n[shown].tolist(), len(on_front), len(known),
+    )  # fmt: skip
 
 
 def _medians(values: Array, group: Array, size: int) -> Array:

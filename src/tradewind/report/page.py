@@ -202,7 +202,7 @@ def _front(view: View) -> Drawn:
     if view.time and view.score and view.time != view.score:
         found = front(view.results, view.time, view.score, view.lower)
         some = f", {len(found.times):,} of them shown" if len(found.times) < found.configs else ""
-        note = f"Each point a config, medians over repeats; {found.configs:,} configs{some}."
+        note = f"Each point a config, means over repeats; {found.configs:,} configs{some}."
         note = f"{note} {caption(view.results, [view.time, view.score], found.n)}"
         yield f"{view.score} against {view.time}: the Pareto front", note, front_figure(found)
 
