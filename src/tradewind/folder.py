@@ -63,9 +63,8 @@ class RunFolder:
         ):
             raise RunError(f"{path}: holds other files and is no run folder; choose another --out")
         try:
-            for name in folder._names():
-                if not name.endswith(".json"):
-                    (folder.path / name).mkdir(parents=True, exist_ok=True)
+            for part in folder._folders():
+                part.mkdir(parents=True, exist_ok=True)
             write_aside(folder._mark, json.dumps({"format": FORMAT, "created": timestamp()}).encode())
         except OSError as error:
             raise RunError(f"{path}: can't be made: {error.strerror}") from None
@@ -89,9 +88,16 @@ class RunFolder:
     def _beside(self) -> Path:
         return self.path / "edition.json"
 
+    def _folders(self) -> list[Path]:
+        return [value for value in vars(self).values() if value != self.path]
+
     def _names(self) -> set[str]:
-        folders = {value.name for value in vars(self).values() if value != self.path}
-        return folders | {self._mark.name, self.study_file.name, self._beside.name, self.report_file.name}
+        return {part.name for part in self._folders()} | {
+            self._mark.name,
+            self.study_file.name,
+            self._beside.name,
+            self.report_file.name,
+        }
 
     def edition(self) -> dict[str, Any]:
         """The newest edition: `study` itself, and the `folder`, `file`, `metric` and `direction` beside it."""
