@@ -17,7 +17,6 @@ from tradewind.journal import Reading, Record
 from tradewind.measures import lower_is_better
 from tradewind.pack import FINAL
 from tradewind.reading import read
-from tradewind.study import Study
 from tradewind.table import Coded, Table, tabulate
 
 if TYPE_CHECKING:
@@ -235,6 +234,8 @@ def positions(folder: RunFolder, columns: Columns) -> Array:
     editions = columns.column("edition")
     if editions.categories == [edition["edition"]] and np.all(editions.values == 0):
         return trials
+    from tradewind.study import Study  # a tenth of the time of a table, and seldom needed
+
     moved = editions.decoded() != edition["edition"]
     study = Study.of_edition(edition)
     index = np.zeros(len(columns))
