@@ -40,6 +40,12 @@ def naming(record: Record) -> dict[str, tuple[str, str]]:
     return names
 
 
+def measured(record: Record, name: str) -> float | None:
+    """The measure of this flat name, None where the record has none."""
+    found: float | None = {**record["last"], **record["scores"], **record["times"]}.get(name)
+    return found
+
+
 def shape(record: Record) -> tuple[tuple[str, ...], ...]:
     """What records must have in common so that their values line up."""
     return tuple(record), *[tuple(record.get(group) or ()) for group in GROUPS]

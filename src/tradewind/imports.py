@@ -52,9 +52,9 @@ def import_results(
     try:
         for number, row in enumerate(foreign.rows):
             journal.finished(_record(number, row, path, at), [])
+        journal.settle()
     finally:
         journal.close()
-    journal.durable()
     return len(foreign.rows)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from tradewind.columns import measured
 from tradewind.errors import RunError
 from tradewind.folder import RunFolder
 from tradewind.journal import Record
@@ -56,7 +57,7 @@ class BestWeights:
         """Keep or delete the weights of a trial that has just ended."""
         if record["state"] != "done":
             return
-        value = {**record["last"], **record["scores"], **record["times"]}.get(self._metric)
+        value = measured(record, self._metric)
         loser = record["key"]
         if value is not None and value == value:
             rank = self._rank(value, record)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from tradewind.columns import Array, Columns
+from tradewind.columns import Array, Columns, measured
 from tradewind.errors import Mistake, RunError, nearest
 from tradewind.folder import RunFolder
 from tradewind.journal import Reading, Record
@@ -45,7 +45,8 @@ class Best:
     @property
     def value(self) -> float:
         """What it reached in the metric."""
-        found: float = {**self.record["last"], **self.record["scores"], **self.record["times"]}[self.metric]
+        found = measured(self.record, self.metric)
+        assert found is not None, "the best trial is the best in this metric"
         return found
 
     @property

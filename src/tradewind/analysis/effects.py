@@ -9,7 +9,7 @@ from math import prod
 
 import numpy as np
 
-from tradewind.analysis.groups import SEEDS, counted, levels, numbers
+from tradewind.analysis.groups import SEEDS, combined, counted, levels, numbers
 from tradewind.columns import Array
 from tradewind.errors import Mistake
 from tradewind.pack import Value
@@ -120,17 +120,8 @@ def _apart(factors: list[Factor]) -> tuple[list[Factor], dict[str, str]]:
 
 def _cells(factors: Sequence[Factor]) -> tuple[Array, int]:
     """Which rows agree in all factors, numbered without gaps, and how many cells there are."""
-    ids, size = np.zeros(len(factors[0].codes) if factors else 0, dtype=np.int64), 1
-    for factor in factors:
-        if size * len(factor) > 2**62:
-            ids = np.unique(ids, return_inverse=True)[1]
-            size = int(ids.max()) + 1
-        ids, size = ids * len(factor) + factor.codes, size * len(factor)
-    if size > 4 * len(ids) + 1000:
-        used, ids = np.unique(ids, return_inverse=True)
-        return ids, len(used)
-    some = np.bincount(ids, minlength=size) > 0
-    return (np.cumsum(some) - 1)[ids], int(some.sum())
+    ids, first = combined([(factor.codes, len(factor)) for factor in factors], len(factors[0].codes))
+    return ids, len(first)
 
 
 def _balanced(factors: list[Factor], rows: int) -> bool:

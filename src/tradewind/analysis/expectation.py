@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-import numpy as np
-
 from tradewind import machine
+from tradewind.analysis.status import typical_s
 from tradewind.errors import RunError
 from tradewind.folder import default_path
 from tradewind.results import Results
@@ -31,6 +30,5 @@ def expectation(trials: Trials, workers: int | None) -> dict[str, Any]:
         return found
     found["done"] = results.counts()["done"]
     if found["done"]:
-        median_s = float(np.nanmedian(results.column("finished") - results.column("started")))
-        found["expected_s"] = round(median_s * max(0, count - len(results)) / many, 1)
+        found["expected_s"] = round(typical_s(results) * max(0, count - len(results)) / many, 1)
     return found

@@ -141,16 +141,21 @@ def cells(results: Results, by: Sequence[str]) -> Cells:
     """Every combination of the values of `by` that occurs, in order."""
     if not len(results):
         raise RunError(f"{results.folder.path}: no trial has ended yet; `tradewind status` tells how far it is")
-    ids, size = np.zeros(len(results), dtype=np.int64), 1
     coded = [levels(results, name) for name in by]
-    for codes, labels in coded:
-        if size * len(labels) > 2**62:
-            ids = np.unique(ids, return_inverse=True)[1]
-            size = int(ids.max()) + 1
-        ids, size = ids * len(labels) + codes, size * len(labels)
-    ids, first = _dense(ids, size)
+    ids, first = combined([(codes, len(labels)) for codes, labels in coded], len(results))
     codes = np.column_stack([np.zeros((len(first), 0), np.int64), *(codes[first] for codes, _ in coded)])
     return Cells(list(by), [labels for _, labels in coded], codes, ids)
+
+
+def combined(columns: Sequence[tuple[Array, int]], rows: int) -> tuple[Array, Array]:
+    """Which rows agree in all columns (codes, how many there are), numbered without gaps, and a row of each."""
+    ids, size = np.zeros(rows, dtype=np.int64), 1
+    for codes, count in columns:
+        if size * count > 2**62:
+            ids = np.unique(ids, return_inverse=True)[1]
+            size = int(ids.max()) + 1
+        ids, size = ids * count + codes, size * count
+    return _dense(ids, size)
 
 
 def _dense(ids: Array, size: int) -> tuple[Array, Array]:

@@ -57,8 +57,12 @@ def _eta_s(results: Results, left: int, at_once: int) -> float | None:
         return 0.0
     if not len(results) or not at_once:
         return None
-    seconds = results.column("finished") - results.column("started")
-    return round(float(np.nanmedian(seconds)) * left / at_once, 1)
+    return round(typical_s(results) * left / at_once, 1)
+
+
+def typical_s(results: Results) -> float:
+    """The median time from start to end of the trials that have ended."""
+    return float(np.nanmedian(results.column("finished") - results.column("started")))
 
 
 def _best(results: Results) -> dict[str, Any] | None:

@@ -14,6 +14,7 @@ from rich.table import Table
 from rich.text import Text
 
 from tradewind.analysis.status import duration
+from tradewind.columns import measured
 from tradewind.journal import Record
 from tradewind.pack import Trial
 from tradewind.run import Quiet, Watch
@@ -48,7 +49,7 @@ class Tally:
             self.counts["failed"] -= 1  # its last attempt was counted; a trial counts once
         self.counts[record["state"]] += 1
         self.here += 1
-        value = {**record["times"], **record["last"], **record["scores"]}.get(self.plan["metric"] or "score")
+        value = measured(record, self.plan["metric"] or "score")
         if value is not None and record["state"] == "done":
             sign = 1 if self.plan["lower"] else -1
             if self.best is None or (sign * value, record["trial"]) < (sign * self.best[0], self.best[1]):

@@ -75,11 +75,12 @@ def best_page(best: Best) -> str:
 
 def trial_page(folder: RunFolder, results: Results, record: Record) -> str:
     """The answer of `tradewind show`."""
+    chosen = varied(folder, record)
     lines = [
         f"trial {record['trial']} (repeat {record['repeat']}, key {record['key']}): {record['state']}"
         + (f", {record['reason']}" if record["reason"] else ""),
-        f"  config   {_pairs(varied(folder, record))}",
-        f"  defaults {_pairs({k: v for k, v in record['config'].items() if k not in varied(folder, record)})}",
+        f"  config   {_pairs(chosen)}",
+        f"  defaults {_pairs({k: v for k, v in record['config'].items() if k not in chosen})}",
         f"  seeds    seed {record['seed']}, data_seed {record['data_seed']}, attempt {record['attempt']}",
         f"  times    {_times(record)}",
         f"  scores   {_pairs(record['scores']) or 'none'}",

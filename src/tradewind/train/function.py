@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import inspect
-import math
 import time
 from collections.abc import Callable, Mapping
 from functools import cache
@@ -12,8 +11,8 @@ from typing import Any
 
 from tradewind.errors import TradewindError
 from tradewind.folder import RunFolder
-from tradewind.measures import reached
 from tradewind.pack import Limits, Outcome, Report, Task, Trial, Value
+from tradewind.train.judgement import all_finite, on_target
 
 
 class Handle:
@@ -50,10 +49,9 @@ class Handle:
     def _judge(self, epoch: int, scores: dict[str, float], elapsed_s: float, limits: Limits) -> None:
         if self.reason:
             return
-        target = limits.target
-        if not all(math.isfinite(value) for name, value in scores.items() if "loss" in name):
+        if not all_finite(scores):
             self.reason, self.stopped = f"loss not finite in epoch {epoch}", True
-        elif target and all(name in scores and reached(name, scores[name], goal) for name, goal in target.items()):
+        elif on_target(scores, limits.target):
             self.reason, self.times = "target reached", {"time_to_target_s": elapsed_s}
         elif limits.max_epochs is not None and epoch >= limits.max_epochs:
             self.reason, self.stopped = f"max_epochs {limits.max_epochs}", True

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-import math
 import time
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -13,10 +12,10 @@ import torch
 from torch import nn
 
 from tradewind.folder import RunFolder
-from tradewind.measures import reached
 from tradewind.pack import Config, Limits, Outcome, Report, Task, Trial
 from tradewind.train.batches import Samples, TrainingBatches, prepared, training_batches
 from tradewind.train.checkpoint import Checkpoints, Progress, save_tensors
+from tradewind.train.judgement import all_finite, on_target
 from tradewind.train.optim import learning_rate, make_optimizer
 from tradewind.workloads.contract import Data, Workload
 
@@ -116,10 +115,10 @@ class Ending:
         if not progress.epoch:
             return False
         last, target = progress.curve[-1], self.limits.target
-        if not all(math.isfinite(x) for name, x in last.items() if "loss" in name):
+        if not all_finite(last):
             self.state, self.reason = "stopped", f"loss not finite in epoch {progress.epoch}"
             return True
-        if target and all(name in last and reached(name, last[name], goal) for name, goal in target.items()):
+        if on_target(last, target):
             self.reason, self.times["time_to_target_s"] = "target reached", progress.elapsed_s
             return True
         most = self.limits.max_epochs

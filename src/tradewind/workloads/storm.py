@@ -94,7 +94,8 @@ class Storm:
 
         from tradewind.workloads.storms import storms_cached
 
-        sizes = [given if given is not None else usual for given, usual in zip(self._sizes(), USUAL, strict=True)]
+        wanted = (self.train, self.validation, self.test)
+        sizes = [given if given is not None else usual for given, usual in zip(wanted, USUAL, strict=True)]
         inputs, labels = storms_cached(sum(sizes), self.seed)
         return inputs, labels, np.split(rng.permutation(sum(sizes)), np.cumsum(sizes)[:2])
 
@@ -113,9 +114,6 @@ class Storm:
                 raise DataError(f"{name}: {wanted} storms wanted, {len(there)} there; check `before` ({self.before})")
         parts = [before[validation:][: self.train], before[:validation], after[: self.test]]
         return patches.inputs, patches.labels(self.rule, self.threshold), parts
-
-    def _sizes(self) -> tuple[int | None, int | None, int | None]:
-        return self.train, self.validation, self.test
 
     def model(self, config: Config) -> nn.Module:
         """The network; its options are the hyperparameters of the same names."""
