@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from tradewind.augment.affine import Augmentation, augment_ahead, transform
-from tradewind.augment.noise import uniforms
+from tradewind.noise import uniforms
 
 TURN_ONLY = Augmentation(rotation_deg=180.0, translation=0.0, zoom=0.0)
 WIND = ((1, 2),)

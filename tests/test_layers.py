@@ -36,7 +36,7 @@ LAYERS = [
     ["study"],
     ["space", "jsonfile"],
     ["where"],
-    ["pack", "measures"],
+    ["pack", "measures", "noise"],
     ["machine", "errors"],
     ["version"],
 ]

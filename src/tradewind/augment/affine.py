@@ -14,7 +14,7 @@ import numpy as np
 import torch
 from torch.nn import functional
 
-from tradewind.augment.noise import uniforms
+from tradewind.noise import uniforms
 
 _CHUNK = 256  # samples, to bound the memory; from 32 to 1024 the speed is the same
 
