@@ -23,7 +23,7 @@ LAYERS = [
     ["report"],
     ["analysis"],
     ["run"],
-    ["models"],
+    ["models", "crew"],
     ["schedule"],
     ["search", "engine", "train"],
     ["augment", "workloads", "studies"],
@@ -37,7 +37,7 @@ LAYERS = [
     ["space", "jsonfile"],
     ["where"],
     ["pack", "measures", "noise"],
-    ["machine", "errors"],
+    ["machine", "errors", "occupancy"],
     ["version"],
 ]
 FLOOR = {name: len(LAYERS) - number for number, names in enumerate(LAYERS) for name in names}

@@ -54,9 +54,20 @@ def run(
         Path | None, typer.Option(metavar="DIR", help="The run folder; default runs/<study name>.")
     ] = None,
     engine: Annotated[
-        str, typer.Option(help="auto, serial (in the foreground, for a debugger) or processes.")
+        str,
+        typer.Option(
+            help="auto (mpi under mpiexec or srun, else processes), serial (in the foreground, for a debugger), "
+            "processes, mpi, or dask (a cluster of its own, or the scheduler at TRADEWIND_DASK)."
+        ),
     ] = "auto",
-    schedule: Annotated[str, typer.Option(help="dispatch: workers get trials as they get free.")] = "dispatch",
+    schedule: Annotated[
+        str,
+        typer.Option(
+            help="dispatch: workers get trials as they get free. synchronous: every rank derives its own share."
+        ),
+    ] = "dispatch",
+    rank: Annotated[int | None, typer.Option(metavar="I", help="synchronous without MPI: which share.")] = None,
+    of: Annotated[int | None, typer.Option(metavar="N", help="synchronous without MPI: of how many.")] = None,
     workers: Annotated[int | None, typer.Option(metavar="N", help="Default: one per core, or one per GPU.")] = None,
     set_: SetOption = [],  # noqa: B006
     max_time: Annotated[str, typer.Option(metavar="T", help="Stop, resumably, after e.g. 90s, 30m or 2h.")] = "",
@@ -68,8 +79,8 @@ def run(
     from tradewind.commands import run_command
 
     code = run_command(
-        study, out, quiet, list(set_), schedule,
-        engine=engine, workers=workers, max_time=max_time, retry_failed=retry_failed, fresh=fresh,
+        study, out, quiet, list(set_), engine=engine, schedule=schedule, rank=rank, of=of,
+        workers=workers, max_time=max_time, retry_failed=retry_failed, fresh=fresh,
     )  # fmt: skip
     raise typer.Exit(code)
 
@@ -305,7 +316,10 @@ def main() -> None:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # or the interpreter complains at its end
         sys.exit(1)
     except TradewindError as error:
-        print("tradewind:", " ".join(str(error).split()), file=sys.stderr)
+        from tradewind.engine.world import leading
+
+        if leading() or error.exit_code != 2:  # all ranks see the same mistake; one line says it
+            print("tradewind:", " ".join(str(error).split()), file=sys.stderr)
         sys.exit(error.exit_code)
     except OSError as error:  # no room, no permission: the machine's trouble, and no bug to show a traceback for
         print(f"tradewind: {error.filename or 'a file'}: {error.strerror or error}", file=sys.stderr)

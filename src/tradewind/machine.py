@@ -20,22 +20,45 @@ from tradewind.version import VERSION
 
 
 def cores() -> int:
-    """The cores this process may use, which a container or Slurm may have narrowed."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    """How many cores this process may use, which a container or Slurm may have narrowed."""
+    return len(core_numbers())
+
+
+def core_numbers() -> tuple[int, ...]:
+    """Which cores this process may use."""
+    if hasattr(os, "sched_getaffinity"):
+        return tuple(sorted(os.sched_getaffinity(0)))
+    return tuple(range(os.cpu_count() or 1))
 
 
 @cache
-def gpus() -> tuple[str, ...]:
-    """The names of the GPUs this process may use; asks the driver, since importing torch costs seconds."""
+def _gpus() -> tuple[tuple[str, str], ...]:
+    """Identity and name of the GPUs this process may use; asks the driver, since importing torch costs seconds."""
     visible = os.environ.get("CUDA_VISIBLE_DEVICES")
     if visible in {"", "-1"} or not shutil.which("nvidia-smi"):
         return ()
-    ask = ["nvidia-smi", "--query-gpu=name", "--format=csv,noheader"]
+    ask = ["nvidia-smi", "--query-gpu=uuid,name", "--format=csv,noheader"]
     answer = subprocess.run(ask, capture_output=True, text=True, check=False, timeout=30)
-    names = tuple(line.strip() for line in answer.stdout.splitlines() if line.strip())
     if answer.returncode != 0:
         return ()
-    return names[: len(visible.split(","))] if visible else names
+    lines = [line.split(", ", 1) for line in answer.stdout.splitlines() if ", " in line]
+    there = [(uuid.strip(), name.strip()) for uuid, name in lines]
+    if visible is None:
+        return tuple(there)
+    wanted = [word.strip() for word in visible.split(",")]
+    by_number = {str(number): gpu for number, gpu in enumerate(there)}
+    by_name = {word: gpu for word in wanted for gpu in there if gpu[0].startswith(word)}
+    return tuple(found for word in wanted if (found := by_number.get(word) or by_name.get(word)))
+
+
+def gpus() -> tuple[str, ...]:
+    """The names of the GPUs this process may use."""
+    return tuple(name for _, name in _gpus())
+
+
+def gpu_ids() -> tuple[str, ...]:
+    """What tells those GPUs from all others in the world, and is understood by CUDA_VISIBLE_DEVICES."""
+    return tuple(uuid for uuid, _ in _gpus())
 
 
 @cache

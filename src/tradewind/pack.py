@@ -58,6 +58,24 @@ class Task:
     threads: int = 1
 
 
+@dataclass(frozen=True, slots=True)
+class Seat:
+    """What a process finds where it was started: its host, and the cores and GPUs that it may use."""
+
+    host: str
+    cores: tuple[int, ...]
+    gpus: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where a worker runs: its cores and GPUs, and how many threads it computes with; empty: as its parent."""
+
+    threads: int = 1
+    cores: tuple[int, ...] = ()
+    gpus: tuple[str, ...] = ()  # as CUDA_VISIBLE_DEVICES names them
+
+
 @dataclass(slots=True)
 class Outcome:
     """What became of one trial, as its worker saw it; the run adds who, where and when."""

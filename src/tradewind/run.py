@@ -7,16 +7,15 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
 from tradewind import machine
 from tradewind.claims import Claims
-from tradewind.engine import TRAINER, Ended, Engine, Epoch
-from tradewind.engine.processes import Processes
-from tradewind.engine.serial import Serial
-from tradewind.errors import Interrupted, JournalError, RunError, StudyError, nearest
+from tradewind.crew import Options, followed, joined, workers_of
+from tradewind.engine import Ended, Engine, Epoch, Lost
+from tradewind.engine.world import World
+from tradewind.errors import Interrupted, JournalError, RunError, StudyError
 from tradewind.folder import RunFolder, default_path, set_aside
 from tradewind.journal import Journal, Record, new_owner
 from tradewind.models import BestWeights
@@ -27,7 +26,6 @@ from tradewind.schedule.trials import Trials
 from tradewind.study import Study, refusal
 from tradewind.workloads import being_imported
 
-ENGINES = ("auto", "serial", "processes")
 EPOCH_LINE_S = 1.0  # at most one progress line per trial in this time
 POLL_S = 0.1
 NEARLY_DURABLE_S = 0.002
@@ -72,35 +70,29 @@ class Quiet:
     def end(self) -> None: ...
 
 
-@dataclass(frozen=True)
-class Options:
-    """How a study is run: nothing here changes what a trial gives."""
-
-    engine: str = "auto"
-    workers: int | None = None
-    max_time_s: float | None = None
-    retry_failed: bool = False
-    fresh: bool = False
-
-
 def run(
     study: Study | str | Path, out: str | Path | None = None, watch: Watch | None = None, **options: Any
 ) -> Results:
     """Run what is left of a study and return all its results.
 
-    Options: engine, workers, max_time_s, retry_failed, fresh.
+    Options: engine, workers, schedule, rank, of, max_time_s, retry_failed, fresh.
     """
     if not isinstance(study, Study):
         study = Study.load(study)
     if module := being_imported():
         raise RunError(f"run() is called while {module} is imported; put it under: if __name__ == '__main__'")
     how = Options(**options)
-    if how.engine not in ENGINES:
-        raise StudyError(f"--engine {how.engine}: {nearest(how.engine, ENGINES)}")
-    if how.workers is not None and how.workers < 1:
-        raise StudyError(f"--workers {how.workers}: allowed: 1 or more")
-    trials = Trials(study)
+    how.check()
     path = Path(out) if out is not None else default_path(study.name)
+    with joined(how) as world:
+        if not followed(world):
+            lead(study, path, how, watch or Quiet(), world)
+    return Results.load(path)
+
+
+def lead(study: Study, path: Path, how: Options, watch: Watch, world: World | None) -> None:
+    """Prepare the run folder, find workers, and turn the loop until all is done."""
+    trials = Trials(study)
     if how.fresh:
         set_aside(path)
     folder = RunFolder.create(path)
@@ -108,11 +100,10 @@ def run(
     folder.keep_machine(machine.name(), machine.facts())
     owner = new_owner()
     try:
-        with stopped_by_signals(), workers_of(trials, folder, how, owner) as engine:
-            Loop(trials, folder, engine, owner, how, watch or Quiet()).run()
+        with stopped_by_signals(), workers_of(trials, folder, how, owner, world) as engine:
+            Loop(trials, folder, engine, owner, how, watch).run()
     except KeyboardInterrupt as stop:
         raise Interrupted(str(stop) or "interrupted") from None
-    return Results.load(path)
 
 
 class Loop:
@@ -164,8 +155,10 @@ class Loop:
         for event in self.engine.poll(timeout_s):
             if isinstance(event, Epoch):
                 self._progress(event)
-            else:
+            elif isinstance(event, Ended):
                 self._record(event)
+            else:
+                self._take_back(event)
 
     def _hand_out(self, trial: Trial) -> None:
         self.journal.started({"key": trial.key, "trial": trial.trial, "attempt": trial.attempt, "at": time.time()})
@@ -187,14 +180,20 @@ class Loop:
             self.last_line.pop(trial.key, None)
             self.journal.finished(self._about(trial, outcome, event), outcome.curve)
 
+    def _take_back(self, event: Lost) -> None:
+        for trial in event.pack.trials:
+            self.in_flight.pop(trial.key, None)
+            self.schedule.take_back(trial)
+
     def _about(self, trial: Trial, outcome: Outcome, event: Ended) -> Record:
         """The record of a trial: what its worker saw, and who, where and when."""
+        where = event.where or {"rank": 0, "host": machine.facts()["host"], "machine": machine.name()}
         return {
             "key": trial.key, "trial": trial.trial, "repeat": trial.repeat, "config": trial.config,
             "seed": trial.seed, "data_seed": trial.data_seed, "state": outcome.state, "reason": outcome.reason,
             "times": outcome.times, "scores": outcome.scores, "last": outcome.last,
-            "purpose": self.trials.study.purpose, "rank": 0, "host": machine.facts()["host"],
-            "machine": machine.name(), "code": machine.code(), "edition": self.edition, "started": event.started,
+            "purpose": self.trials.study.purpose, "rank": where["rank"], "host": where["host"],
+            "machine": where["machine"], "code": machine.code(), "edition": self.edition, "started": event.started,
             "finished": event.finished, "attempt": trial.attempt, "error": outcome.error, "log": event.log,
             **outcome.facts,
         }  # fmt: skip
@@ -237,34 +236,8 @@ def extend(folder: RunFolder, trials: Trials) -> None:
 
 
 @contextmanager
-def workers_of(trials: Trials, folder: RunFolder, how: Options, owner: str) -> Iterator[Engine]:
-    """The engine that a study runs on, with its threads so set that workers do not crowd the cores."""
-    at_prompt = trials.study.workload.startswith("__main__:")  # a notebook's function, which no worker can import
-    if at_prompt and how.engine == "processes":
-        raise StudyError(f"workload {trials.study.workload}: put it into a file, or take the engine serial")
-    serial = how.engine == "serial" or at_prompt
-    workers = 1 if serial else choose_workers(trials, how.workers)
-    task = trials.task(str(folder.path.resolve()), max(1, machine.cores() // workers))
-    engine: Engine = (
-        Serial(TRAINER, task, folder.logs, owner) if serial else Processes(TRAINER, task, workers, folder.logs, owner)
-    )
-    try:
-        yield engine
-    finally:
-        engine.close()
-
-
-def choose_workers(trials: Trials, asked: int | None) -> int:
-    """As many workers as were asked for, else as cores; one to time on a CPU, one per GPU."""
-    devices = max(1, len(machine.gpus())) if trials.known and machine.gpus() else 0
-    if trials.study.purpose == "time":
-        return min(asked or devices or 1, devices or 1)  # a trial has its share of the machine to itself
-    return min(asked or devices or machine.cores(), max(1, trials.count()[0]))
-
-
-@contextmanager
 def stopped_by_signals() -> Iterator[None]:
-    """SIGTERM ends a run as Ctrl-C does: cleanly, resumable. A second one ends it at once."""
+    """SIGTERM and a scheduler's SIGUSR1 end a run as Ctrl-C does: cleanly, resumable. A second one: at once."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return
@@ -274,7 +247,7 @@ def stopped_by_signals() -> Iterator[None]:
         raise KeyboardInterrupt(f"stopped by {signal.Signals(number).name}")
 
     before: dict[int, Callable[..., Any] | int | None] = {
-        number: signal.signal(number, stop) for number in (signal.SIGINT, signal.SIGTERM)
+        number: signal.signal(number, stop) for number in (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1)
     }
     try:
         yield

@@ -31,9 +31,18 @@ class Ended:
     started: float
     finished: float
     log: Mapping[str, Any] = field(default_factory=dict)  # file, from, to: where its output stands
+    where: Mapping[str, Any] = field(default_factory=dict)  # rank, host, machine; empty: here
 
 
-Event = Epoch | Ended
+@dataclass(frozen=True, slots=True)
+class Lost:
+    """The place where a pack was trained is gone, which says nothing about its trials: hand them out again."""
+
+    worker: int
+    pack: Pack
+
+
+Event = Epoch | Ended | Lost
 
 
 class Engine(Protocol):
@@ -42,7 +51,7 @@ class Engine(Protocol):
     workers: int
 
     def free(self) -> int:
-        """How many workers could take a pack now."""
+        """How many packs could be handed out now: one to each idle worker, more where trials are short."""
         ...
 
     def submit(self, pack: Pack, slots: int = 1) -> int:

@@ -9,17 +9,20 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Mapping
+from collections import deque
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from multiprocessing.connection import Connection
 from pathlib import Path
+from typing import Any
 
 import psutil
 
 from tradewind.engine import Ended, Epoch, Event
+from tradewind.engine.pace import Pace
 from tradewind.engine.trial_log import span, tail
-from tradewind.pack import Outcome, Pack, Task
+from tradewind.pack import Outcome, Pack, Place, Task
 
 # Large freed blocks stay with the process: without this every batch pays for fresh pages, 1.5–2 × slower.
 ALLOCATOR = {"MALLOC_MMAP_THRESHOLD_": "4294967296", "MALLOC_TRIM_THRESHOLD_": "4294967296"}
@@ -30,12 +33,14 @@ THREADS = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS", "NUMEXP
 MPI_PREFIXES = ("OMPI_", "PMIX_", "PRTE_", "PMI_")  # a child that inherits them takes itself for a rank
 
 
-def worker_environment(threads: int, base: Mapping[str, str]) -> dict[str, str]:
+def worker_environment(place: Place, base: Mapping[str, str]) -> dict[str, str]:
     """The environment of a worker."""
     kept = {name: value for name, value in base.items() if not name.startswith(MPI_PREFIXES)}
     path = os.pathsep.join(entry for entry in sys.path if entry)  # what could be imported here can be there
-    own = {"PYTHONUNBUFFERED": "1", "PYTHONPATH": path}
-    return {**ALLOCATOR, **kept, **dict.fromkeys(THREADS, str(threads)), **own}
+    own = {"PYTHONUNBUFFERED": "1", "PYTHONPATH": path, **dict.fromkeys(THREADS, str(place.threads))}
+    if place.gpus:
+        own["CUDA_VISIBLE_DEVICES"] = ",".join(place.gpus)
+    return {**ALLOCATOR, **kept, **own}
 
 
 @dataclass
@@ -47,7 +52,8 @@ class Worker:
     connection: Connection
     log: Path
     mark: str
-    pack: Pack | None = None
+    packs: deque[Pack] = field(default_factory=deque)  # the first is being trained, the others follow it
+    unsent: list[Pack] = field(default_factory=list)
     started: float = 0.0
     log_start: int = 0
     deadline: float = float("inf")
@@ -55,51 +61,53 @@ class Worker:
 
 
 class Processes:
-    """A fixed number of workers; each is started when it first has work."""
+    """A fixed number of workers; each is started when it first has work.
 
-    def __init__(self, trainer: str, task: Task, workers: int, logs: Path, name: str) -> None:
-        self.workers = workers
-        self._trainer, self._task, self._logs, self._name = trainer, task, logs, name
+    Trials shorter than a message are sent in bundles. When a worker dies, the one that it was training fails;
+    those that it had not begun go to another worker.
+    """
+
+    def __init__(self, trainer: str, task: Task, places: Sequence[Place], logs: Path, name: str) -> None:
+        self.workers = len(places)
+        self._trainer, self._task, self._places, self._logs, self._name = trainer, task, places, logs, name
         self._timeout_s = task.limits.timeout_s or float("inf")
-        self._workers: list[Worker | None] = [None] * workers
+        self._workers: list[Worker | None] = [None] * self.workers
+        self._again: deque[Pack] = deque()  # not begun by workers that died
+        self._pace = Pace()
         self._born = 0
         self._selector = selectors.DefaultSelector()
 
     def free(self) -> int:
-        """How many workers could take a pack now."""
-        return sum(1 for worker in self._workers if worker is None or worker.pack is None)
+        """How many packs could be handed out now."""
+        depth = self._pace.depth()
+        room = sum(depth if w is None else max(0, depth - len(w.packs)) for w in self._workers)
+        return max(0, room - len(self._again))
 
     def submit(self, pack: Pack, slots: int = 1) -> int:
-        """Hand a pack to a free worker, one that lives already if there is one."""
-        order = sorted(range(self.workers), key=lambda k: self._workers[k] is None)
-        number = next(k for k in order if (w := self._workers[k]) is None or w.pack is None)
-        known = self._workers[number]
-        worker = known or self._start(number)
-        worker.pack, worker.started, worker.overrun = pack, time.time(), False
-        worker.deadline = time.monotonic() + self._timeout_s + (0.0 if known else SETTING_UP_S)
-        try:
-            worker.connection.send(pack)
-        except (BrokenPipeError, ConnectionResetError):
-            pass  # it has just died; the next poll sees that and tells what became of the pack
-        return number
+        """Give a pack to the worker with the least in hand, one that lives already if there is one."""
+        return self._give(pack)
 
     def poll(self, timeout_s: float) -> list[Event]:
         """What the workers sent, and what the dead ones left."""
+        self._send()
         self._kill_overdue()
-        soonest = min((w.deadline for w in self._workers if w and w.pack), default=float("inf"))
+        soonest = min((w.deadline for w in self._workers if w and w.packs), default=float("inf"))
         wait_s = max(0.0, min(timeout_s, soonest - time.monotonic()))
         events: list[Event] = []
         for ready, _ in self._selector.select(wait_s):
             worker: Worker = ready.data
             try:
-                events.extend(self._received(worker))
+                while worker.connection.poll():
+                    events.extend(self._received(worker, *worker.connection.recv()))
             except (EOFError, ConnectionResetError, OSError):
                 events.extend(self._buried(worker))
-        return events or [event for worker in self._ended_unseen() for event in self._buried(worker)]
-
-    def _ended_unseen(self) -> list[Worker]:
-        # a child that a worker forked may hold its end of the pipe open after the worker has died
-        return [w for w in self._workers if w and w.pack and w.process.poll() is not None and not w.connection.poll()]
+                continue
+            if worker.overrun and not worker.packs:
+                self._bury(worker)
+        events = events or [event for worker in self._ended_unseen() for event in self._buried(worker)]
+        while self._again and any(worker is None or not worker.packs for worker in self._workers):
+            self._give(self._again.popleft())
+        return events
 
     def close(self) -> None:
         """Kill all workers and what they started."""
@@ -108,8 +116,39 @@ class Processes:
                 self._bury(worker)
         self._selector.close()
 
+    def _give(self, pack: Pack) -> int:
+        def load(number: int) -> tuple[int, bool]:
+            worker = self._workers[number]
+            return (0, True) if worker is None else (len(worker.packs), False)
+
+        number = min(range(self.workers), key=load)
+        known = self._workers[number]
+        worker = known or self._start(number)
+        if not worker.packs:
+            worker.started, worker.overrun = time.time(), False
+            worker.deadline = time.monotonic() + self._timeout_s + (0.0 if known else SETTING_UP_S)
+        worker.packs.append(pack)
+        worker.unsent.append(pack)
+        return number
+
+    def _send(self) -> None:
+        for worker in self._workers:
+            if worker and worker.unsent:
+                bundle, worker.unsent = worker.unsent, []
+                try:
+                    worker.connection.send(bundle)
+                except (BrokenPipeError, ConnectionResetError):
+                    pass  # it has just died; that is seen below, and what becomes of its packs
+
+    def _ended_unseen(self) -> list[Worker]:
+        # a child that a worker forked may hold its end of the pipe open after the worker has died
+        return [
+            w for w in self._workers if w and w.packs and w.process.poll() is not None and not w.connection.poll()
+        ]
+
     def _start(self, number: int) -> Worker:
         self._born += 1
+        place = self._places[number]
         mark = f"{self._name}-worker{self._born}"
         log = self._logs / f"{mark}.log"
         ours, theirs = socket.socketpair()
@@ -117,34 +156,34 @@ class Processes:
             process = subprocess.Popen(
                 [sys.executable, "-P", "-m", "tradewind.engine.worker", str(theirs.fileno()), str(os.getpid())],
                 stdin=subprocess.DEVNULL, stdout=output, stderr=output, pass_fds=[theirs.fileno()],
-                env={**worker_environment(self._task.threads, os.environ), MARK: mark},
+                env={**worker_environment(place, os.environ), MARK: mark},
             )  # fmt: skip
         worker = Worker(number, process, Connection(ours.detach()), log, mark)
-        worker.connection.send((self._trainer, self._task))
+        worker.connection.send((self._trainer, replace(self._task, threads=place.threads), place))
         self._workers[number] = worker
         self._selector.register(worker.connection, selectors.EVENT_READ, worker)
         return worker
 
-    def _received(self, worker: Worker) -> list[Event]:
-        kind, *content = worker.connection.recv()
+    def _received(self, worker: Worker, kind: str, *content: Any) -> list[Event]:
         if kind == "up":
             worker.deadline = time.monotonic() + self._timeout_s
             return []
         if kind == "epoch":
             return [Epoch(worker.number, *content)]
         outcomes, started, finished, log_start, log_end = content
-        assert worker.pack is not None, "a worker ends only what it was given"
-        log = span(worker.log, log_start, log_end)
-        ended = Ended(worker.number, worker.pack, outcomes, started, finished, log)
-        worker.pack, worker.deadline, worker.log_start = None, float("inf"), log_end
-        if worker.overrun:  # it ended just as it was killed: the next pack needs another worker
-            self._bury(worker)
-        return [ended]
+        pack = worker.packs.popleft()
+        self._pace.note(finished - started)
+        worker.deadline = time.monotonic() + self._timeout_s if worker.packs else float("inf")
+        worker.started, worker.log_start = finished, log_end
+        if worker.overrun:  # it ended just as it was killed: what it had besides needs another worker
+            self._again.extend(worker.packs)
+            worker.packs.clear()
+        return [Ended(worker.number, pack, outcomes, started, finished, span(worker.log, log_start, log_end))]
 
     def _kill_overdue(self) -> None:
         now = time.monotonic()
         for worker in self._workers:
-            if worker and worker.pack and now >= worker.deadline:
+            if worker and worker.packs and now >= worker.deadline:
                 worker.overrun, worker.deadline = True, float("inf")
                 kill_tree(worker.process.pid)  # its end of the pipe closes, and poll buries it
 
@@ -152,8 +191,16 @@ class Processes:
         with suppress(subprocess.TimeoutExpired):
             worker.process.wait(DYING_S)  # its pipe closes first; killed now, it would seem to have died of that
         self._bury(worker)
-        if worker.pack is None:
+        if not worker.packs:
             return []
+        guilty, *others = worker.packs
+        self._again.extend(others)
+        error = self._cause(worker)
+        outcomes = [Outcome(t.key, "failed", error["what"], error) for t in guilty.trials]
+        log = span(worker.log, worker.log_start, worker.log.stat().st_size)
+        return [Ended(worker.number, guilty, outcomes, worker.started, time.time(), log)]
+
+    def _cause(self, worker: Worker) -> dict[str, str]:
         code = worker.process.returncode
         error = {"what": f"the worker ended with exit code {code}"}
         if worker.overrun:
@@ -162,10 +209,7 @@ class Processes:
             name = signal_name(-code)
             hint = " (out of memory?)" if name == "SIGKILL" else ""
             error = {"what": f"the worker died of {name}{hint}", "signal": name}
-        error["stderr"] = tail(worker.log, worker.log_start)
-        outcomes = [Outcome(t.key, "failed", error["what"], error) for t in worker.pack.trials]
-        log = span(worker.log, worker.log_start, worker.log.stat().st_size)
-        return [Ended(worker.number, worker.pack, outcomes, worker.started, time.time(), log)]
+        return {**error, "stderr": tail(worker.log, worker.log_start)}
 
     def _bury(self, worker: Worker) -> None:
         kill_tree(worker.process.pid)

@@ -15,7 +15,8 @@ from typing import TextIO
 
 from tradewind.engine import Ended, Epoch, Event
 from tradewind.engine.trial_log import header, span
-from tradewind.engine.worker import failed, load_trainer
+from tradewind.engine.worker import failed, load_trainer, turn_of
+from tradewind.machine import gpu_ids
 from tradewind.pack import Outcome, Pack, Report, Scores, Task, Trainer
 
 
@@ -48,6 +49,7 @@ class Serial:
         self.workers = 1
         self._reference, self._task = trainer, task
         self._path = logs / f"{name}-serial.log"
+        self._turn = turn_of(task, gpu_ids())
         self._trainer: Trainer | None = None
         self._waiting: Pack | None = None
 
@@ -88,7 +90,7 @@ class Serial:
         with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
             try:
                 self._trainer = self._trainer or load_trainer(self._reference, self._task)
-                with _time_limit(self._task.limits.timeout_s):
+                with self._turn, _time_limit(self._task.limits.timeout_s):
                     return list(self._trainer.fit(pack, report))
             except Overrun:
                 what = f"timeout: ran longer than {self._task.limits.timeout_s:g} s"

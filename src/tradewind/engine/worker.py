@@ -15,11 +15,13 @@ import sys
 import threading
 import time
 import traceback
+from collections.abc import Sequence
 from multiprocessing.connection import Connection
 from typing import Any
 
 from tradewind.engine.trial_log import header
-from tradewind.machine import die_with_parent
+from tradewind.machine import core_numbers, die_with_parent
+from tradewind.occupancy import Turn
 from tradewind.pack import Outcome, Pack, Scores, Task, Trainer
 
 
@@ -43,6 +45,11 @@ def _log_size() -> int:
     return os.fstat(1).st_size
 
 
+def turn_of(task: Task, gpus: Sequence[str]) -> Turn:
+    """When this process may compute: at any time to tune, unless a trial is timed; alone to time."""
+    return Turn(gpus or [f"core-{number}" for number in core_numbers()], task.purpose == "time")
+
+
 def _serve(connection: Connection) -> None:
     sending = threading.Lock()
 
@@ -53,22 +60,33 @@ def _serve(connection: Connection) -> None:
     def report(key: str, epoch: int, scores: Scores) -> None:
         send("epoch", key, epoch, dict(scores))
 
-    reference, task = connection.recv()
+    reference, task, place = connection.recv()
+    if place.cores:
+        os.sched_setaffinity(0, place.cores)
+    turn = turn_of(task, place.gpus)
     trainer: Trainer | None = None
-    while (pack := connection.recv()) is not None:
-        with contextlib.suppress(OSError):  # a full disk costs the log, not the trial
-            os.write(1, header(pack).encode())
-        started, log_start = time.time(), _log_size()
-        try:
-            if trainer is None:
-                trainer = load_trainer(reference, task)
-                started = time.time()
-                send("up")  # starting this process and its imports took time, which no timeout should count
-            outcomes = list(trainer.fit(pack, report))
-        except (Exception, SystemExit) as error:
-            traceback.print_exc()
-            outcomes = failed(pack, error)
-        send("ended", outcomes, started, time.time(), log_start, _log_size())
+    while packs := connection.recv():
+        at_once = turn.at_once()
+        if not at_once:
+            os.write(1, b"waiting: while a trial is timed, no other one runs on this host's cores or GPUs\n")
+        with turn:
+            if not at_once:
+                send("up")  # what came before took time that no timeout counts
+            for pack in packs:
+                with contextlib.suppress(OSError):  # a full disk costs the log, not the trial
+                    os.write(1, header(pack).encode())
+                started, log_start = time.time(), _log_size()
+                try:
+                    if trainer is None:
+                        trainer = load_trainer(reference, task)
+                        started = time.time()
+                        send("up")
+                    outcomes = list(trainer.fit(pack, report))
+                except (Exception, SystemExit) as error:
+                    traceback.print_exc()
+                    outcomes = failed(pack, error)
+                # sent before the next one begins, which may be the end of this process
+                send("ended", outcomes, started, time.time(), log_start, _log_size())
 
 
 def main() -> None:

@@ -1,0 +1,155 @@
+"""The crew of a run: this process alone, local processes, MPI ranks or a Dask cluster, each in its place."""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+from tradewind import machine
+from tradewind.engine import TRAINER, Engine
+from tradewind.engine.mpi import Mpi, follow
+from tradewind.engine.processes import Processes
+from tradewind.engine.serial import Serial
+from tradewind.engine.world import World, launched, lonely_tasks
+from tradewind.errors import Mistake, StudyError, nearest
+from tradewind.folder import RunFolder
+from tradewind.pack import Place, Seat
+from tradewind.schedule.placement import place
+from tradewind.schedule.trials import Trials
+
+ENGINES = ("auto", "serial", "processes", "mpi", "dask")
+SCHEDULES = ("dispatch", "synchronous")
+
+
+@dataclass(frozen=True)
+class Options:
+    """How a study is run: nothing here changes what a trial gives."""
+
+    engine: str = "auto"
+    workers: int | None = None
+    schedule: str = "dispatch"
+    rank: int | None = None
+    of: int | None = None
+    max_time_s: float | None = None
+    retry_failed: bool = False
+    fresh: bool = False
+
+    def check(self) -> None:
+        """Refuse what can't be."""
+        for name, value, known in (("engine", self.engine, ENGINES), ("schedule", self.schedule, SCHEDULES)):
+            if value not in known:
+                raise StudyError(f"--{name} {value}: {nearest(value, known)}")
+        if self.workers is not None and self.workers < 1:
+            raise StudyError(f"--workers {self.workers}: allowed: 1 or more")
+        if (self.rank is None) != (self.of is None):
+            raise Mistake("--rank and --of: say both, such as --rank 0 --of 4, or neither")
+        if self.rank is not None and not 0 <= self.rank < (self.of or 0):
+            raise Mistake(f"--rank {self.rank} --of {self.of}: allowed: ranks from 0 to one less than --of")
+        if self.rank is not None and self.schedule != "synchronous":
+            raise Mistake("--rank and --of deal out a synchronous share: add --schedule synchronous")
+        if self.engine == "dask" and self.schedule == "synchronous":
+            raise Mistake("--engine dask hands work out by nature; --schedule synchronous needs mpi or processes")
+
+
+@contextmanager
+def joined(how: Options) -> Iterator[World | None]:
+    """The MPI world that this process belongs to, if there is one; rank 0 ends it for all."""
+    if how.engine == "mpi" or (how.engine == "auto" and launched()):
+        world = World()
+        if world.size == 1 and (tasks := lonely_tasks()):
+            raise Mistake(_lonely(tasks))
+        if world.rank:
+            for number in (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1):
+                signal.signal(number, signal.SIG_IGN)  # rank 0 decides
+        try:
+            yield world
+        finally:
+            world.leave()
+        return
+    if how.engine == "auto" and how.schedule == "dispatch" and (tasks := lonely_tasks()):
+        raise Mistake(_lonely(tasks))
+    yield None
+
+
+def _lonely(tasks: int) -> str:
+    return (
+        f"SLURM_NTASKS is {tasks}, but this process is alone in its MPI world: Slurm has started {tasks} copies of "
+        "the run; start them with srun --mpi=pmix or mpiexec, or say --schedule synchronous, or --engine processes "
+        "for a single one"
+    )
+
+
+def followed(world: World | None) -> bool:
+    """On another rank than the first: train what rank 0 hands out until all is over."""
+    if world is None or not world.rank:
+        return False
+    world.hello()
+    kind, *content = world.wait()
+    if kind == "task":
+        follow(world, content)
+    return True
+
+
+def share_of(how: Options) -> tuple[int, int]:
+    """Which share of how many a process has that was started without MPI."""
+    if how.rank is not None and how.of is not None:
+        return how.rank, how.of
+    environment = os.environ
+    if "SLURM_ARRAY_TASK_ID" in environment:
+        count = int(environment.get("SLURM_ARRAY_TASK_COUNT", 1))
+        return int(environment["SLURM_ARRAY_TASK_ID"]) - int(environment.get("SLURM_ARRAY_TASK_MIN", 0)), count
+    if "SLURM_PROCID" in environment:
+        return int(environment["SLURM_PROCID"]), int(environment.get("SLURM_NTASKS") or 1)
+    raise Mistake(
+        "--schedule synchronous: which share is this? start it by mpiexec or srun, in a Slurm array, "
+        "or say --rank I --of N"
+    )
+
+
+@contextmanager
+def workers_of(trials: Trials, folder: RunFolder, how: Options, owner: str, world: World | None) -> Iterator[Engine]:
+    """The engine that a study runs on, every worker in its place."""
+    at_prompt = trials.study.workload.startswith("__main__:")  # a notebook's function, which no worker can import
+    if at_prompt and how.engine not in {"auto", "serial"}:
+        raise StudyError(f"workload {trials.study.workload}: put it into a file, or take the engine serial")
+    engine: Engine
+    task = trials.task(str(folder.path.resolve()), machine.cores())
+    if how.engine == "serial" or at_prompt:
+        engine = Serial(TRAINER, task, folder.logs, owner)
+    elif world is not None:
+        places = place(world.gather(), trials.study.purpose, on_gpus=True)
+        for rank in set(range(world.size)) - world.dead:
+            folder.keep_machine(world.where(rank)["machine"], world.where(rank)["facts"])
+        engine = Mpi(world, places, TRAINER, task, folder.logs, owner)
+    else:
+        engine = Processes(TRAINER, task, local_places(trials, how.workers), folder.logs, owner)
+    try:
+        yield engine
+    finally:
+        engine.close()
+
+
+def local_places(trials: Trials, asked: int | None) -> list[Place]:
+    """Places on this host for as many workers as were asked for, else one per GPU, else one per core.
+
+    To time, one per GPU, or one alone. Networks on GPUs get one each in turn; cores are not pinned: other
+    programs of the user's run here too.
+    """
+    gpus = machine.gpu_ids() if trials.known else ()
+    if trials.study.purpose == "time":
+        count = min(asked or len(gpus) or 1, len(gpus) or 1)
+    else:
+        count = min(asked or len(gpus) or machine.cores(), max(1, trials.count()[0]))
+    if gpus:
+        seats = [Seat("", machine.core_numbers(), gpus)] * count
+        found = place(seats, trials.study.purpose, on_gpus=True)
+        return [Place(one.threads, (), one.gpus) for one in found if one is not None]
+    return [Place(max(1, machine.cores() // count))] * count
+
+
+def choose_workers(trials: Trials, asked: int | None) -> int:
+    """How many workers a study gets on this host."""
+    return len(local_places(trials, asked))

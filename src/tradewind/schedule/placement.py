@@ -1,0 +1,56 @@
+"""Placement: which cores and GPUs each worker gets, on this host and across hosts."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import combinations
+from typing import TypeVar
+
+from tradewind.pack import Place, Purpose, Seat
+
+Thing = TypeVar("Thing", int, str)
+
+
+def place(seats: Sequence[Seat], purpose: Purpose, on_gpus: bool) -> list[Place | None]:
+    """A place for every seat, or None for one that must stay idle lest it disturb a timed trial.
+
+    GPUs that the launcher has given to single ranks stay theirs; a pool that all ranks of a host see is dealt
+    out: several GPUs to a rank where there are enough, several ranks to a GPU where there are not. To time,
+    only one rank works on a GPU, and on a host without GPUs only one at all. Cores likewise.
+    """
+    found: list[Place | None] = [None] * len(seats)
+    for host in dict.fromkeys(seat.host for seat in seats):
+        numbers = [number for number, seat in enumerate(seats) if seat.host == host]
+        gpus = _dealt([seats[number].gpus if on_gpus else () for number in numbers])
+        working = list(range(len(numbers)))
+        seen = [seats[number].cores for number in numbers]
+        if purpose == "time":  # what the idle ones leave is for those that work
+            working = _undisturbed(gpus)
+            seen = [tuple(sorted(set().union(*seen)))] * len(working)
+        cores = _dealt(seen)
+        for k, own in zip(working, cores, strict=True):
+            apart = sum(not set(own).isdisjoint(other) for other in cores) == 1
+            pin = own if apart and set(own) != set(seats[numbers[k]].cores) else ()
+            found[numbers[k]] = Place(len(own) if apart else 1, pin, gpus[k])
+    return found
+
+
+def _dealt(seen: Sequence[tuple[Thing, ...]]) -> list[tuple[Thing, ...]]:
+    """What each gets of what all see: its own where nothing is seen twice, else a share of the whole."""
+    if all(set(a).isdisjoint(b) for a, b in combinations(seen, 2)):
+        return list(seen)
+    pool = list(dict.fromkeys(thing for things in seen for thing in things))
+    if len(pool) < len(seen):
+        return [(pool[k % len(pool)],) for k in range(len(seen))]
+    return [tuple(pool[k * len(pool) // len(seen) : (k + 1) * len(pool) // len(seen)]) for k in range(len(seen))]
+
+
+def _undisturbed(gpus: Sequence[tuple[str, ...]]) -> list[int]:
+    """The first rank of each GPU; the first of all where there are none."""
+    taken: set[str] = set()
+    found: list[int] = []
+    for k, own in enumerate(gpus):
+        if taken.isdisjoint(own) and (own or not found):
+            found.append(k)
+            taken.update(own)
+    return found
