@@ -57,7 +57,7 @@ def run(
         str,
         typer.Option(
             help="auto (mpi under mpiexec or srun, else processes), serial (in the foreground, for a debugger), "
-            "processes, mpi, or dask (a cluster of its own, or the scheduler at TRADEWIND_DASK)."
+            "processes, mpi, or dask (the cluster of DASK_SCHEDULER_ADDRESS, else one of its own)."
         ),
     ] = "auto",
     schedule: Annotated[

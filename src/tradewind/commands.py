@@ -45,7 +45,9 @@ def run_command(name: str, out: Path | None, quiet: bool, sets: list[str], *, ma
         command = shlex.join(["tradewind", *(word for word in sys.argv[1:] if word != "--fresh")])
         raise Interrupted(f"{stop}; nothing recorded is lost, go on with: {command}") from None
     if not quiet:
-        print(ending(results, path))
+        left = Trials(study).count()[0] - len(results)
+        others = f"\n{left} trials are left to other ranks" if left > 0 and options["schedule"] != "dispatch" else ""
+        print(ending(results, path) + others)
     return 1 if results.counts()["failed"] and leading() else 0
 
 

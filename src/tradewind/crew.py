@@ -4,19 +4,20 @@ from __future__ import annotations
 
 import os
 import signal
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from tradewind import machine
 from tradewind.engine import TRAINER, Engine
+from tradewind.engine.executor import dask
 from tradewind.engine.mpi import Mpi, follow
 from tradewind.engine.processes import Processes
 from tradewind.engine.serial import Serial
 from tradewind.engine.world import World, launched, lonely_tasks
 from tradewind.errors import Mistake, StudyError, nearest
 from tradewind.folder import RunFolder
-from tradewind.pack import Place, Seat
+from tradewind.pack import Place, Seat, Share
 from tradewind.schedule.placement import place
 from tradewind.schedule.trials import Trials
 
@@ -82,31 +83,58 @@ def _lonely(tasks: int) -> str:
     )
 
 
-def followed(world: World | None) -> bool:
-    """On another rank than the first: train what rank 0 hands out until all is over."""
+def followed(world: World | None, how: Options) -> bool:
+    """On another rank than the first: train what rank 0 hands out until all is over.
+
+    False where a rank has work of its own, which rank 0 has prepared by then: to lead, or a synchronous share.
+    """
     if world is None or not world.rank:
         return False
     world.hello()
     kind, *content = world.wait()
     if kind == "task":
         follow(world, content)
-    return True
+    elif kind == "share":
+        world.place = content[0]
+    return bool(kind != "share")
 
 
-def share_of(how: Options) -> tuple[int, int]:
-    """Which share of how many a process has that was started without MPI."""
+def share_of(how: Options, world: World | None) -> Share | None:
+    """Which share of how many this process has; None where trials are handed out."""
+    if how.schedule == "dispatch":
+        return None
     if how.rank is not None and how.of is not None:
-        return how.rank, how.of
+        return Share(how.rank, how.of)
+    if world is not None:
+        return Share(world.rank, world.size, watches=not world.rank)
     environment = os.environ
     if "SLURM_ARRAY_TASK_ID" in environment:
+        first = int(environment.get("SLURM_ARRAY_TASK_MIN", 0))
         count = int(environment.get("SLURM_ARRAY_TASK_COUNT", 1))
-        return int(environment["SLURM_ARRAY_TASK_ID"]) - int(environment.get("SLURM_ARRAY_TASK_MIN", 0)), count
+        return Share(int(environment["SLURM_ARRAY_TASK_ID"]) - first, count)
     if "SLURM_PROCID" in environment:
-        return int(environment["SLURM_PROCID"]), int(environment.get("SLURM_NTASKS") or 1)
+        return Share(int(environment["SLURM_PROCID"]), int(environment.get("SLURM_NTASKS") or 1))
     raise Mistake(
         "--schedule synchronous: which share is this? start it by mpiexec or srun, in a Slurm array, "
         "or say --rank I --of N"
     )
+
+
+@contextmanager
+def others_of(world: World | None, how: Options) -> Iterator[Callable[[], bool]]:
+    """Whether other ranks still work on their shares, for rank 0 to ask once the plan is there."""
+    if world is None or how.schedule == "dispatch":
+        yield lambda: False
+        return
+    if not world.rank:
+        for rank, place in enumerate(world.places):
+            if rank:
+                world.send(rank, "share", place)
+    try:
+        yield world.at_work if not world.rank else lambda: False
+    finally:
+        if world.rank:
+            world.send(0, "done")
 
 
 @contextmanager
@@ -119,11 +147,23 @@ def workers_of(trials: Trials, folder: RunFolder, how: Options, owner: str, worl
     task = trials.task(str(folder.path.resolve()), machine.cores())
     if how.engine == "serial" or at_prompt:
         engine = Serial(TRAINER, task, folder.logs, owner)
+    elif world is not None and world.rank:
+        engine = Processes(TRAINER, task, [world.place], folder.logs, owner)
     elif world is not None:
-        places = place(world.gather(), trials.study.purpose, on_gpus=True)
+        world.places = place(world.gather(), trials.study.purpose, on_gpus=True)
         for rank in set(range(world.size)) - world.dead:
             folder.keep_machine(world.where(rank)["machine"], world.where(rank)["facts"])
-        engine = Mpi(world, places, TRAINER, task, folder.logs, owner)
+        engine = (
+            Mpi(world, world.places, TRAINER, task, folder.logs, owner)
+            if how.schedule == "dispatch"
+            else Processes(TRAINER, task, [world.places[0] or Place(machine.cores())], folder.logs, owner)
+        )
+    elif how.engine == "dask":
+        local = local_places(trials, how.workers)
+        task = replace(task, threads=local[0].threads)
+        with dask(how.workers or len(local), TRAINER, task, folder.logs, owner) as pooled:
+            yield pooled
+        return
     else:
         engine = Processes(TRAINER, task, local_places(trials, how.workers), folder.logs, owner)
     try:

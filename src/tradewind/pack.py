@@ -27,6 +27,12 @@ class Trial:
     data_seed: int
     attempt: int = 1
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        # what dataclasses do by themselves takes 5 × as long, which short trials feel
+        return Trial, (
+            self.trial, self.repeat, self.key, self.config, self.seed, self.data_seed, self.attempt
+        )  # fmt: skip
+
 
 @dataclass(frozen=True, slots=True)
 class Pack:
@@ -56,6 +62,15 @@ class Task:
     study_folder: str  # where the user's own modules and files are looked for
     run_folder: str
     threads: int = 1
+
+
+@dataclass(frozen=True, slots=True)
+class Share:
+    """Which part of a synchronous plan a process does; one that watches shows what the others do."""
+
+    rank: int
+    of: int
+    watches: bool = False
 
 
 @dataclass(frozen=True, slots=True)

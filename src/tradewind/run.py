@@ -12,16 +12,18 @@ from typing import Any, Protocol
 
 from tradewind import machine
 from tradewind.claims import Claims
-from tradewind.crew import Options, followed, joined, workers_of
+from tradewind.crew import Options, followed, joined, others_of, share_of, workers_of
 from tradewind.engine import Ended, Engine, Epoch, Lost
 from tradewind.engine.world import World
 from tradewind.errors import Interrupted, JournalError, RunError, StudyError
 from tradewind.folder import RunFolder, default_path, set_aside
 from tradewind.journal import Journal, Record, new_owner
 from tradewind.models import BestWeights
-from tradewind.pack import Outcome, Pack, Trial
+from tradewind.pack import Outcome, Pack, Share, Trial
 from tradewind.results import Results
 from tradewind.schedule.dispatch import Dispatch, History
+from tradewind.schedule.plan import Plan, fixed_order
+from tradewind.schedule.synchronous import Synchronous
 from tradewind.schedule.trials import Trials
 from tradewind.study import Study, refusal
 from tradewind.workloads import being_imported
@@ -85,7 +87,7 @@ def run(
     how.check()
     path = Path(out) if out is not None else default_path(study.name)
     with joined(how) as world:
-        if not followed(world):
+        if not followed(world, how):
             lead(study, path, how, watch or Quiet(), world)
     return Results.load(path)
 
@@ -93,15 +95,20 @@ def run(
 def lead(study: Study, path: Path, how: Options, watch: Watch, world: World | None) -> None:
     """Prepare the run folder, find workers, and turn the loop until all is done."""
     trials = Trials(study)
-    if how.fresh:
+    share = share_of(how, world)
+    first = world is None or not world.rank
+    if how.fresh and first:
         set_aside(path)
     folder = RunFolder.create(path)
-    extend(folder, trials)
+    if first:
+        extend(folder, trials)
     folder.keep_machine(machine.name(), machine.facts())
     owner = new_owner()
     try:
         with stopped_by_signals(), workers_of(trials, folder, how, owner, world) as engine:
-            Loop(trials, folder, engine, owner, how, watch).run()
+            loop = Loop(trials, folder, engine, owner, how, watch, share)
+            with others_of(world, how) as loop.others_work:
+                loop.run()
     except KeyboardInterrupt as stop:
         raise Interrupted(str(stop) or "interrupted") from None
 
@@ -109,15 +116,28 @@ def lead(study: Study, path: Path, how: Options, watch: Watch, world: World | No
 class Loop:
     """One job on a run folder."""
 
+    others_work: Callable[[], bool] = staticmethod(lambda: False)  # ranks whose end this one waits for
+
     def __init__(
-        self, trials: Trials, folder: RunFolder, engine: Engine, owner: str, how: Options, watch: Watch
-    ) -> None:
+        self, trials: Trials, folder: RunFolder, engine: Engine, owner: str, how: Options, watch: Watch,
+        share: Share | None = None,
+    ) -> None:  # fmt: skip
         self.trials, self.folder, self.engine, self.watch = trials, folder, engine, watch
         self.edition = trials.study.digest()
         self.journal = Journal(folder, owner)
-        self.claims = Claims(folder, self.edition, owner)
         results = Results.load(folder.path)
-        self.schedule = Dispatch(trials, self.claims, History(results, owner), how.retry_failed)
+        history = History(results, owner)
+        self.schedule: Dispatch | Synchronous
+        if share is None:
+            self.claims = Claims(folder, self.edition, owner)
+            order = fixed_order(trials, results)
+            self.schedule = Dispatch(trials, self.claims, history, how.retry_failed, order)
+        else:
+            plan = Plan.fixed(trials, results, share.of, whole_job=share.watches)
+            self.claims = Claims(folder, plan.name, owner)
+            self.schedule = Synchronous(
+                trials, plan, share.rank, self.claims, history, how.retry_failed, share.watches
+            )
         self.weights = BestWeights(folder, results)
         self.deadline = time.monotonic() + how.max_time_s if how.max_time_s else float("inf")
         self.in_flight: dict[str, tuple[int, Trial]] = {}
@@ -128,7 +148,7 @@ class Loop:
     def run(self) -> None:
         """Hand out, train, record, until every trial has ended."""
         try:
-            while not (self.schedule.over and not self.in_flight and not self.written):
+            while not (self.schedule.over and not self.in_flight and not self.written) or self.others_work():
                 if time.monotonic() > self.deadline:
                     raise KeyboardInterrupt("time is up")
                 while self.engine.free() and (trial := self.schedule.next()):

@@ -27,6 +27,7 @@ from tradewind.pack import Outcome, Pack, Place, Task
 # Large freed blocks stay with the process: without this every batch pays for fresh pages, 1.5–2 × slower.
 ALLOCATOR = {"MALLOC_MMAP_THRESHOLD_": "4294967296", "MALLOC_TRIM_THRESHOLD_": "4294967296"}
 DYING_S = 1.0
+MOST_EVENTS = 500  # heard in one go: the loop has other things to do as well
 SETTING_UP_S = 120.0  # for starting a process and its imports, which no trial's timeout counts
 MARK = "TRADEWIND_WORKER"  # in the environment of a worker and of all that it starts
 THREADS = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS", "NUMEXPR_NUM_THREADS")
@@ -94,16 +95,11 @@ class Processes:
         soonest = min((w.deadline for w in self._workers if w and w.packs), default=float("inf"))
         wait_s = max(0.0, min(timeout_s, soonest - time.monotonic()))
         events: list[Event] = []
-        for ready, _ in self._selector.select(wait_s):
-            worker: Worker = ready.data
-            try:
-                while worker.connection.poll():
-                    events.extend(self._received(worker, *worker.connection.recv()))
-            except (EOFError, ConnectionResetError, OSError):
-                events.extend(self._buried(worker))
-                continue
-            if worker.overrun and not worker.packs:
-                self._bury(worker)
+        ready = self._selector.select(wait_s)
+        while ready:
+            for worker in [key.data for key, _ in ready]:
+                events.extend(self._heard(worker))
+            ready = self._selector.select(0) if len(events) < MOST_EVENTS else []
         events = events or [event for worker in self._ended_unseen() for event in self._buried(worker)]
         while self._again and any(worker is None or not worker.packs for worker in self._workers):
             self._give(self._again.popleft())
@@ -163,6 +159,15 @@ class Processes:
         self._workers[number] = worker
         self._selector.register(worker.connection, selectors.EVENT_READ, worker)
         return worker
+
+    def _heard(self, worker: Worker) -> list[Event]:
+        try:
+            events = self._received(worker, *worker.connection.recv())
+        except (EOFError, ConnectionResetError, OSError):
+            return self._buried(worker)
+        if worker.overrun and not worker.packs:
+            self._bury(worker)
+        return events
 
     def _received(self, worker: Worker, kind: str, *content: Any) -> list[Event]:
         if kind == "up":

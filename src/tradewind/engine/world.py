@@ -10,7 +10,7 @@ from typing import Any
 
 from tradewind import machine
 from tradewind.errors import Mistake, TradewindError
-from tradewind.pack import Seat
+from tradewind.pack import Place, Seat
 
 LAUNCHERS = ("OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "PMIX_RANK", "MPI_LOCALNRANKS")
 RANKS = ("OMPI_COMM_WORLD_RANK", "PMI_RANK", "PMIX_RANK")
@@ -48,6 +48,9 @@ class World:
         self._comm.Set_errhandler(MPI.ERRORS_RETURN)
         self.rank, self.size = self._comm.rank, self._comm.size
         self.dead: set[int] = set()
+        self.places: list[Place | None] = []  # on rank 0: of all ranks
+        self.place = Place()  # on another rank: its own, from rank 0
+        self._done: set[int] = set()
         self._sending: list[tuple[int, Any]] = []
         self._inbox: list[tuple[Any, ...]] = []
         self._hellos: dict[int, tuple[Seat, Mapping[str, Any]]] = {}
@@ -104,6 +107,11 @@ class World:
         self._inbox = found[1:]
         message: tuple[Any, ...] = found[0][1:]
         return message
+
+    def at_work(self) -> bool:
+        """On rank 0: whether a rank that lives has not said that it is done."""
+        self._done |= {rank for rank, kind, *_ in self.receive() if kind == "done"}
+        return len(self._done | self.dead) < self.size - 1
 
     def leave(self) -> None:
         """End the world; rank 0 tells the others. All that live meet once more, so that no message is lost."""
