@@ -14,6 +14,8 @@ import pytest
 
 import tradewind.cli
 
+pytest_plugins = ["slurm_cluster"]
+
 TRADEWIND = Path(sys.executable).parent / "tradewind"
 
 Cli = Callable[..., subprocess.CompletedProcess[str]]

@@ -21,6 +21,7 @@ LAYERS = [
     ["bench"],
     ["dashboard"],
     ["report"],
+    ["cluster"],
     ["analysis"],
     ["run"],
     ["models", "crew"],

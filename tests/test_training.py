@@ -307,11 +307,11 @@ def test_a_schedule_sets_the_rate_that_the_steps_take(tmp_path: Path) -> None:
 
 
 def batches(folder: Path, **fixed: Any) -> tuple[TrainingBatches, float]:
-    task, trial = plan(folder, **fixed)
+    _, trial = plan(folder, **fixed)
     config = {**trial.config, "seed": trial.seed, "data_seed": trial.data_seed}
     data = Storm(**DATA).data(config)
-    split, prepare_s = prepared(data, str(task.data), config)
-    return training_batches(split, data, config, CPU, torch.float32), prepare_s
+    split, times = prepared(data, config)
+    return training_batches(split, data, config, CPU, torch.float32), times["prepare_s"]
 
 
 def whole_epoch(folder: Path, epoch: int, **fixed: Any) -> tuple[torch.Tensor, torch.Tensor]:

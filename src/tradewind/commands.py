@@ -14,9 +14,11 @@ from typing import Any
 
 from tradewind.analysis.advice import advise
 from tradewind.analysis.expectation import expectation
+from tradewind.analysis.status import status
+from tradewind.cluster.slurm import queue_state
 from tradewind.engine.world import leading
 from tradewind.errors import Interrupted, Mistake, RunError, nearest
-from tradewind.folder import default_path
+from tradewind.folder import RunFolder, default_path
 from tradewind.report.advice import advice_page
 from tradewind.report.live import watcher
 from tradewind.report.pages import best_page, check_page
@@ -66,6 +68,12 @@ def check_command(name: str, workers: int | None, sets: list[str], as_json: bool
     """Whether a study is valid and what it will be."""
     found = expectation(Trials(load(name, sets)), workers)
     return json.dumps(found, indent=1) if as_json else check_page(found)
+
+
+def status_command(run: Path) -> dict[str, Any]:
+    """How far a run is, and its jobs in Slurm's queue."""
+    folder = RunFolder.open(run)
+    return {**status(folder), "queue": queue_state(folder)}
 
 
 def schema_text() -> str:

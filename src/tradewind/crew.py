@@ -34,6 +34,7 @@ class Options:
     schedule: str = "dispatch"
     rank: int | None = None
     of: int | None = None
+    probe: int | None = None
     max_time_s: float | None = None
     retry_failed: bool = False
     fresh: bool = False
@@ -51,6 +52,10 @@ class Options:
             raise Mistake(f"--rank {self.rank} --of {self.of}: allowed: ranks from 0 to one less than --of")
         if self.rank is not None and self.schedule != "synchronous":
             raise Mistake("--rank and --of deal out a synchronous share: add --schedule synchronous")
+        if self.rank is not None and self.fresh:
+            raise Mistake("--fresh with --rank: each rank would set aside what the others do; move the folder first")
+        if self.probe is not None and (self.probe < 1 or self.schedule != "dispatch"):
+            raise Mistake(f"--probe {self.probe}: allowed: 1 or more, with --schedule dispatch")
         if self.engine == "dask" and self.schedule == "synchronous":
             raise Mistake("--engine dask hands work out by nature; --schedule synchronous needs mpi or processes")
 

@@ -18,7 +18,7 @@ FORMAT = 1
 
 
 class RunFolder:
-    """The study as run, journals, curves, claims, logs, checkpoints, models and machine facts."""
+    """The study as run, journals, curves, claims, plans, logs, checkpoints, models and machine facts."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -26,6 +26,7 @@ class RunFolder:
         self.curves = path / "curves"
         self.logs = path / "logs"
         self.claims = path / "claims"
+        self.plans = path / "plans"
         self.owners = path / "owners"
         self.editions = path / "editions"
         self.machines = path / "machines"
@@ -33,6 +34,7 @@ class RunFolder:
         self.trials = path / "trials"
         self.models = path / "models"
         self.cache = path / "cache"
+        self.slurm = path / "slurm"
 
     @classmethod
     def open(cls, path: str | Path) -> RunFolder:
@@ -124,6 +126,14 @@ class RunFolder:
     def owner(self, owner: str) -> Path:
         """Who a journal belongs to; its time of change is the owner's last sign of life."""
         return self.owners / f"{owner}.json"
+
+    def order(self, edition: str) -> Path:
+        """In which order all jobs on an edition go through it."""
+        return self.plans / f"{edition}.order.npz"
+
+    def plan(self, edition: str, of: int, generation: int) -> Path:
+        """How an edition was dealt to so many ranks."""
+        return self.plans / f"{edition}.of{of}.{generation}.npz"
 
     def checkpoint(self, key: str) -> Path:
         """What an interrupted trial needs to go on."""

@@ -17,6 +17,7 @@ from tradewind.errors import DataError, Mistake, RunError
 from tradewind.folder import RunFolder, writing
 from tradewind.foreign import ForeignResult, read_rows
 from tradewind.journal import Journal, Record, new_owner
+from tradewind.measures import is_time
 from tradewind.pack import FINAL
 from tradewind.results import Results
 
@@ -61,10 +62,10 @@ def import_results(
 def _record(number: int, row: ForeignResult, path: Path, at: str) -> Record:
     config, values = row.config, row.values
     text = json.dumps([path.name, at, config, number], sort_keys=True)
-    times: dict[str, Any] = {name: value for name, value in values.items() if name.endswith("_s")}
+    times: dict[str, Any] = {name: value for name, value in values.items() if is_time(name)}
     if times.get("epoch_s") is not None:
         times["epoch_s"] = [times["epoch_s"]]
-    scores = {name: value for name, value in values.items() if not name.endswith("_s")}
+    scores = {name: value for name, value in values.items() if not is_time(name)}
     missing = all(value is None for value in values.values())
     return {
         "key": hashlib.blake2b(text.encode(), digest_size=16).hexdigest(), "trial": number, "repeat": 0,

@@ -5,9 +5,14 @@ from __future__ import annotations
 LOWER_IS_BETTER = ("loss", "error", "brier", "far", "mse", "mae", "rmse", "perplexity")
 
 
+def is_time(name: str) -> bool:
+    """Whether a measure is in seconds; a rate per second is none."""
+    return name.endswith("_s") and not name.endswith("_per_s")
+
+
 def lower_is_better(name: str) -> bool:
     """True for losses, errors and times; scores such as accuracy and AUC are better when higher."""
-    return name.endswith("_s") or any(part in LOWER_IS_BETTER for part in name.lower().split("_"))
+    return is_time(name) or any(part in LOWER_IS_BETTER for part in name.lower().split("_"))
 
 
 def better(name: str, a: float, b: float) -> bool:

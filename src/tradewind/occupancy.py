@@ -30,8 +30,8 @@ class Turn:
             fcntl.flock(gate, fcntl.LOCK_UN)
 
     def __exit__(self, *_: object) -> None:
-        for _, lock in self._locks:
-            fcntl.flock(lock, fcntl.LOCK_UN)
+        for pair in self._locks:
+            fcntl.flock(pair[1], fcntl.LOCK_UN)
 
     def at_once(self) -> bool:
         """Whether nobody has to be waited for at this moment."""

@@ -22,7 +22,7 @@ from tradewind.models import BestWeights
 from tradewind.pack import Outcome, Pack, Share, Trial
 from tradewind.results import Results
 from tradewind.schedule.dispatch import Dispatch, History
-from tradewind.schedule.plan import Plan, fixed_order
+from tradewind.schedule.plan import Plan, fixed_order, probes_of
 from tradewind.schedule.synchronous import Synchronous
 from tradewind.schedule.trials import Trials
 from tradewind.study import Study, refusal
@@ -77,7 +77,7 @@ def run(
 ) -> Results:
     """Run what is left of a study and return all its results.
 
-    Options: engine, workers, schedule, rank, of, max_time_s, retry_failed, fresh.
+    Options: engine, workers, schedule, rank, of, probe, max_time_s, retry_failed, fresh.
     """
     if not isinstance(study, Study):
         study = Study.load(study)
@@ -97,8 +97,7 @@ def lead(study: Study, path: Path, how: Options, watch: Watch, world: World | No
     trials = Trials(study)
     share = share_of(how, world)
     first = world is None or not world.rank
-    if how.fresh and first:
-        set_aside(path)
+    aside = set_aside(path) if how.fresh and first else None
     folder = RunFolder.create(path)
     if first:
         extend(folder, trials)
@@ -106,7 +105,8 @@ def lead(study: Study, path: Path, how: Options, watch: Watch, world: World | No
     owner = new_owner()
     try:
         with stopped_by_signals(), workers_of(trials, folder, how, owner, world) as engine:
-            loop = Loop(trials, folder, engine, owner, how, watch, share)
+            earlier = Results.load(aside) if aside else None  # what its trials cost is worth knowing
+            loop = Loop(trials, folder, engine, owner, how, watch, share, earlier)
             with others_of(world, how) as loop.others_work:
                 loop.run()
     except KeyboardInterrupt as stop:
@@ -120,7 +120,7 @@ class Loop:
 
     def __init__(
         self, trials: Trials, folder: RunFolder, engine: Engine, owner: str, how: Options, watch: Watch,
-        share: Share | None = None,
+        share: Share | None = None, earlier: Results | None = None,
     ) -> None:  # fmt: skip
         self.trials, self.folder, self.engine, self.watch = trials, folder, engine, watch
         self.edition = trials.study.digest()
@@ -130,10 +130,12 @@ class Loop:
         self.schedule: Dispatch | Synchronous
         if share is None:
             self.claims = Claims(folder, self.edition, owner)
-            order = fixed_order(trials, results)
+            order = fixed_order(trials, results, earlier)
             self.schedule = Dispatch(trials, self.claims, history, how.retry_failed, order)
+            if how.probe:
+                self.schedule.only(probes_of(trials, how.probe))
         else:
-            plan = Plan.fixed(trials, results, share.of, whole_job=share.watches)
+            plan = Plan.fixed(trials, results, share.of, share.watches, earlier)
             self.claims = Claims(folder, plan.name, owner)
             self.schedule = Synchronous(
                 trials, plan, share.rank, self.claims, history, how.retry_failed, share.watches
@@ -263,7 +265,8 @@ def stopped_by_signals() -> Iterator[None]:
         return
 
     def stop(number: int, _: object) -> None:
-        signal.signal(number, signal.SIG_DFL)
+        for each in before:  # others may follow on its heels, as a scheduler's do, while all is being closed
+            signal.signal(each, signal.SIG_DFL if each == number else signal.SIG_IGN)
         raise KeyboardInterrupt(f"stopped by {signal.Signals(number).name}")
 
     before: dict[int, Callable[..., Any] | int | None] = {

@@ -15,6 +15,7 @@ from tradewind.analysis.pareto import front as pareto_front
 from tradewind.columns import Array
 from tradewind.errors import Mistake
 from tradewind.journal import decode
+from tradewind.measures import is_time
 from tradewind.pack import Value
 from tradewind.results import Results
 from tradewind.table import Table, label_text
@@ -104,7 +105,7 @@ def caption(results: Results, names: list[str], n: list[int]) -> str:
     done = results.column("state") == "done"
     spread = "–".join(f"{k:,}" for k in sorted({min(n), max(n)})) if n else "0"
     parts = [f"n = {spread}"]
-    if any(name.endswith("_s") for name in names):
+    if any(is_time(name) for name in names):
         for name in ("purpose", "machine"):
             found = set(results.column(name)[done].tolist()) if name in results.names() else {"unknown"}
             parts.append(f"{name} {', '.join(sorted(label_text(item) for item in found))}")

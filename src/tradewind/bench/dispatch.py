@@ -9,6 +9,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Callable
 from importlib import metadata
 from pathlib import Path
 from statistics import median
@@ -69,7 +70,7 @@ def idle(config: dict[str, Any]) -> dict[str, float]:
 def measure() -> dict[str, Any]:
     """Trials per second of every contender in interleaved rounds, and the cost of idling."""
     mpiexec = _mpiexec()
-    present = {
+    present: dict[str, Callable[[int], float]] = {
         "Tradewind, durable journal": lambda n: _tradewind(mpiexec, "empty", n),
         "mpi4py.futures, nothing kept": lambda n: _run([*mpiexec, "-m", "mpi4py.futures"], MPI4PY_FUTURES, n),
     }

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from tradewind.analysis.series import CurveBand, Front, Line, caption, series, value_text
 from tradewind.errors import Mistake
+from tradewind.measures import is_time
 from tradewind.pack import Value
 from tradewind.report.style import INK, Tips, image, inline, safe, save, whole_page, with_unit
 from tradewind.results import Results
@@ -202,7 +203,7 @@ def _legend(figure: Figure, axes: Axes, title: str, where: Where, columns: int) 
 
 
 def _scale(axes: Axes, name: str, values: list[float]) -> None:
-    if not name.endswith("_s") or not values or min(values) < 0:
+    if not is_time(name) or not values or min(values) < 0:
         return
     if min(values) > 0 and max(values) > 50 * min(values):
         axes.set_yscale("log")

@@ -7,6 +7,7 @@ import time
 from typing import Any
 
 from tradewind.analysis.status import duration
+from tradewind.cluster.slurm import queue_lines
 from tradewind.folder import RunFolder
 from tradewind.journal import Record
 from tradewind.results import Best, Results
@@ -28,7 +29,18 @@ def check_page(found: dict[str, Any]) -> str:
     expected = (
         duration(found["expected_s"]) if found["expected_s"] is not None else "not known before trials have run"
     )
-    return "\n".join([*lines, f"  expected   {expected}"])
+    return "\n".join([*lines, f"  expected   {expected}", f"  makespan   {_makespans(found)}"])
+
+
+def _makespans(found: dict[str, Any]) -> str:
+    if not found["makespan"]["dispatch"]:
+        return "nothing is left"
+    in_s, many = found["makespan_s"], found["schedule_workers"]
+    ends = {name: duration(end) if in_s else f"{end:,.4g} ×" for name, end in (in_s or found["makespan"]).items()}
+    longest = duration(found["longest_s"]) if in_s else f"{found['longest']:.3g} ×"
+    each = ", ".join(f"{name} {end} ({found['efficiency'][name]:.0%} busy)" for name, end in ends.items())
+    unit = "" if in_s else " the mean trial"
+    return f"{each}, the longest trial {longest}{unit}; what is left, with {many} worker{'s' * (many > 1)}"
 
 
 def status_page(found: dict[str, Any]) -> str:
@@ -49,6 +61,8 @@ def status_page(found: dict[str, Any]) -> str:
         lines.append(
             f"    trial {line['trial']} for {duration(time.time() - line['at'])}, epoch {line['epoch']} {scores}"
         )
+    if found["queue"]:
+        lines += ["  in Slurm's queue", *queue_lines(found["queue"])]
     if found["best"]:
         lines.append(
             f"  best     {found['best']['metric']} {found['best']['value']:.4g} in trial {found['best']['trial']}"

@@ -15,9 +15,9 @@ from tradewind.journal import Reading, Record, owner_of
 from tradewind.pack import FINAL, Trial
 from tradewind.results import Results
 from tradewind.schedule.trials import Trials, with_attempt
-from tradewind.search.grid import Grid
+from tradewind.search.grid import Classes, FromDear, Grid
 
-BLOCKS = 4096  # about how many claims a large study makes
+BLOCKS = 1024  # about how many claims a large study makes
 LARGEST_BLOCK = 16_384
 LOOK_AGAIN_S = 0.3  # how often blocks that others hold are looked at
 
@@ -63,14 +63,37 @@ class History:
         """How often a trial has failed."""
         return self._failures.get(key, 0)
 
+    def count_final(self) -> int:
+        """How many trials have their result."""
+        return len(self._final)
+
+    def left(self, trials: Iterable[Trial], tries: int, again: bool) -> list[Trial]:
+        """Those trials that are still to be run; what failed in earlier jobs counts as a try unless `again`."""
+        found = []
+        for trial in trials:
+            failures = self.failures(trial.key)
+            if not self.final(trial.key) and (failures < tries or (again and not self.failed_anew(trial.key))):
+                found.append(with_attempt(trial, failures + 1) if failures else trial)
+        return found
+
 
 class Dispatch:
-    """Which trial next: what is left of the grid, block by block, then what others leave behind."""
+    """Which trial next: what is left of the grid, block by block, then what others leave behind.
 
-    def __init__(self, trials: Trials, claims: Claims, history: History, retry_failed: bool) -> None:
+    With classes of cost, the longest expected first. Claims count places, so all jobs on a folder must be
+    given the same classes.
+    """
+
+    def __init__(
+        self, trials: Trials, claims: Claims, history: History, retry_failed: bool, classes: Classes | None = None
+    ) -> None:
         study = trials.study
         self._trials, self._claims, self._history = trials, claims, history
-        self._order = Grid(trials.space, study.repeats, study.purpose, study.seed)
+        self._order = (
+            FromDear(trials.space, trials.defaults, study.repeats, classes)
+            if classes and study.purpose != "time"
+            else Grid(trials.space, study.repeats, study.purpose, study.seed)
+        )
         self._tries = study.retries + 1
         self._again = retry_failed
         self._block_size = max(1, min(self._order.size // BLOCKS, LARGEST_BLOCK))
@@ -80,6 +103,11 @@ class Dispatch:
         self._next_look = 0.0
         self._walked = False
         self.elsewhere: list[Record] = []  # finished by other jobs, for the display
+
+    def only(self, positions: Iterable[int]) -> None:
+        """Run nothing but what is left of these, whoever has claimed them."""
+        self._queue.extend(self._left(self._trials[position] for position in positions))
+        self._walked = True
 
     def next(self) -> Trial | None:
         """A trial to hand out now, or None where there is none at the moment."""
@@ -105,6 +133,10 @@ class Dispatch:
         self._history.add(record)
         if record["state"] == "failed" and trial.attempt < self._tries:
             self._queue.appendleft(with_attempt(trial, trial.attempt + 1))
+
+    def take_back(self, trial: Trial) -> None:
+        """A trial of ours was lost through no fault of its own: it is next."""
+        self._queue.appendleft(trial)
 
     def _advance(self) -> None:
         block = next(self._blocks, None)
@@ -137,11 +169,4 @@ class Dispatch:
                 del self._held[block]
 
     def _left(self, trials: Iterable[Trial]) -> list[Trial]:
-        found = []
-        for trial in trials:
-            failures = self._history.failures(trial.key)
-            if not self._history.final(trial.key) and (
-                failures < self._tries or (self._again and not self._history.failed_anew(trial.key))
-            ):
-                found.append(with_attempt(trial, failures + 1) if failures else trial)
-        return found
+        return self._history.left(trials, self._tries, self._again)

@@ -3,18 +3,23 @@
 from __future__ import annotations
 
 import hashlib
-import time
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import Any
 
 import numpy as np
 import torch
 
-from tradewind.augment.affine import Augmentation, augment_ahead, transform
+from tradewind.augment.affine import Augmentation
+from tradewind.augment.live import Live
+from tradewind.augment.overlap import overlapped
+from tradewind.errors import WorkloadError
 from tradewind.pack import Config
-from tradewind.workloads.cache import cached
+from tradewind.train.ahead import Stored, stored
+from tradewind.train.recipe import Recipe, memory_order
 from tradewind.workloads.contract import Data, Split
+
+TO_DEVICE_BYTES = 64 << 20  # at a time: the only memory of the host that a store needs on its way to a device
 
 
 @dataclass
@@ -24,27 +29,48 @@ class Samples:
     inputs: torch.Tensor
     targets: torch.Tensor
     channels_last: bool
+    dtype: torch.dtype = torch.float32
+    stored: Stored | None = None  # where rows are read from, if the inputs stay on disk
 
     @classmethod
     def of(cls, split: Split, device: torch.device, dtype: torch.dtype) -> Samples:
-        """The arrays of a split on a device."""
-        inputs = split.inputs
-        last = inputs.ndim > 2 and np.moveaxis(inputs, 1, -1).flags.c_contiguous and not inputs.flags.c_contiguous
-        stored = torch.from_numpy(np.moveaxis(inputs, 1, -1) if last else np.ascontiguousarray(inputs))
-        if stored.is_floating_point():
-            stored = stored.to(dtype)
+        """The arrays of a split on a device; those of a store stay on disk unless the device is another one."""
+        inputs, last = memory_order(split.inputs)
         targets = torch.from_numpy(np.ascontiguousarray(split.targets))
-        if targets.is_floating_point():
-            targets = targets.to(dtype)
-        return cls(stored.to(device), targets.to(device), last)
+        targets = targets.to(device, dtype if targets.is_floating_point() else None)
+        if isinstance(split, Stored):
+            if device.type == "cpu":
+                return cls(torch.from_numpy(inputs), targets, last, dtype, split)
+            return cls(_brought(split, device, dtype), targets, last, dtype)
+        held = torch.from_numpy(np.ascontiguousarray(inputs))
+        if held.is_floating_point():
+            held = held.to(dtype)
+        return cls(held.to(device), targets, last, dtype)
 
     def __len__(self) -> int:
         return len(self.targets)
 
     def rows(self, index: torch.Tensor | slice) -> torch.Tensor:
         """The inputs of some samples, as (n, channels, …)."""
-        rows = self.inputs[index]
+        if self.stored is not None and isinstance(index, torch.Tensor):
+            rows = self.stored.read(index).to(self.dtype)
+        else:
+            rows = self.inputs[index]
         return rows.movedim(-1, 1) if self.channels_last else rows
+
+
+def _brought(split: Stored, device: torch.device, dtype: torch.dtype) -> torch.Tensor:
+    """All inputs of a store on a device, piece by piece."""
+    shape = memory_order(split.inputs)[0].shape
+    found = torch.empty(shape, dtype=dtype, device=device)
+    step = max(1, TO_DEVICE_BYTES // split.inputs[0].nbytes)
+    piece = torch.empty((min(step, len(split)), *shape[1:]), dtype=torch.float32, pin_memory=device.type == "cuda")
+    for start in range(0, len(split), step):
+        here = piece[: len(split) - start]
+        split.read_span(start, here)
+        # converted there, in a third of the time; waits for the copy, so that the piece can be filled anew
+        found[start : start + len(here)] = here.to(device)
+    return found
 
 
 def epoch_order(count: int, data_seed: int, epoch: int) -> torch.Tensor:
@@ -56,23 +82,26 @@ def epoch_order(count: int, data_seed: int, epoch: int) -> torch.Tensor:
 
 @dataclass
 class TrainingBatches:
-    """The training samples of a trial, multiplied and augmented as its config says."""
+    """The training samples of a trial, multiplied, balanced and augmented as its config says."""
 
     samples: Samples
+    sources: torch.Tensor | None  # the sample of each index of one pass; None: as they stand in `samples`
     count: int  # per epoch
     batch_size: int
     data_seed: int
-    vectors: tuple[tuple[int, int], ...]
-    augmentation: Augmentation | None  # live, if there is one
+    live: Live | None  # moves samples as they are drawn
 
     def epoch(self, epoch: int) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
         """The batches of an epoch, the last one as large as what is left."""
+        batches = self._batches(epoch)
+        # on a GPU all is queued anyway; torch's own way on a CPU would fight with training for torch's threads
+        return overlapped(batches) if self.live and self.live.way == "numba" else batches
+
+    def _batches(self, epoch: int) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
         order = epoch_order(self.count, self.data_seed, epoch).to(self.samples.targets.device)
         for index in torch.split(order, self.batch_size):
-            rows = index % len(self.samples)
-            inputs = self.samples.rows(rows)
-            if self.augmentation is not None:
-                inputs = transform(inputs, index, epoch, self.data_seed, self.augmentation, self.vectors)
+            rows = index % len(self.samples) if self.sources is None else self.sources[index % len(self.sources)]
+            inputs = self.live.batch(rows, index, epoch) if self.live else self.samples.rows(rows)
             yield inputs, self.samples.targets[rows]
 
 
@@ -80,32 +109,43 @@ def training_batches(
     split: Split, data: Data, config: Config, device: torch.device, dtype: torch.dtype
 ) -> TrainingBatches:
     """How a trial sees its training samples, which `prepared` has made ready."""
-    live = augmentation_of(config) if config["augment"] == "live" else None
-    count = len(data.train) * config["data_multiplier"]
-    samples = Samples.of(split, device, dtype)
-    return TrainingBatches(samples, count, config["batch_size"], config["data_seed"], data.vectors, live)
+    rows = balanced_rows(data.train.targets, config["positive_copies"])
+    # a store has a sample for every index
+    repeats = len(rows) > len(data.train) and not isinstance(split, Stored)
+    sources = torch.from_numpy(rows).to(device) if repeats else None
+    count = len(rows) * config["data_multiplier"]
+    samples, data_seed = Samples.of(split, device, dtype), config["data_seed"]
+    live = None
+    if config["augment"] == "live":
+        live = Live(samples.inputs, samples.channels_last, data_seed, augmentation_of(config), data.vectors)
+    return TrainingBatches(samples, sources, count, config["batch_size"], data_seed, live)
 
 
 def augmentation_of(config: Config) -> Augmentation:
-    """How far a config lets samples be moved."""
-    return Augmentation(config["rotation_deg"], config["translation"], config["zoom"], config["vectors"])
+    """How a config lets samples be moved: its hyperparameters have the names of the fields."""
+    return Augmentation(**{field.name: config[field.name] for field in fields(Augmentation) if field.name in config})
 
 
-def prepared(data: Data, identity: str, config: Config) -> tuple[Split, float]:
-    """The training samples, and the seconds that augmenting them ahead of time took whichever trial did it."""
+def balanced_rows(targets: np.ndarray[Any, Any], positive_copies: int) -> np.ndarray[Any, Any]:
+    """The rows of one pass: all in their order, then the positives again until each stands there so many times."""
+    rows = np.arange(len(targets))
+    if positive_copies == 1:
+        return rows
+    if targets.ndim != 1 or not np.isin(targets, (0, 1)).all():
+        found = f"targets of shape {targets.shape}" if targets.ndim != 1 else "targets other than 0 and 1"
+        raise WorkloadError(
+            f"positive_copies: found {positive_copies}, and {found}; only samples whose target is 0 or 1 can be "
+            "balanced, for others leave it at 1"
+        )
+    return np.concatenate((rows, np.tile(np.flatnonzero(targets > 0.5), positive_copies - 1)))
+
+
+def prepared(data: Data, config: Config) -> tuple[Split, dict[str, float]]:
+    """The training samples, and what augmenting them ahead of time took, whichever trial did it."""
     if config["augment"] != "pre":
-        return data.train, 0.0
-    augmentation = augmentation_of(config)
-    multiplier, data_seed = config["data_multiplier"], config["data_seed"]
-    inputs = np.moveaxis(data.train.inputs, 1, -1)
-
-    def make() -> tuple[np.ndarray[Any, Any], ...]:
-        began = time.perf_counter()
-        out = np.empty((multiplier * len(inputs), *inputs.shape[1:]), dtype=np.float32)
-        augment_ahead(data.train.inputs, multiplier, augmentation, data.vectors, data_seed, np.moveaxis(out, -1, 1))
-        return out, np.array([time.perf_counter() - began])
-
-    text = f"{identity} {data_seed} {multiplier} {augmentation}"
-    name = f"augmented-{hashlib.blake2b(text.encode(), digest_size=12).hexdigest()}"
-    stored, seconds = cached(name, ["inputs", "seconds"], make)
-    return Split(np.moveaxis(stored, -1, 1), np.tile(data.train.targets, multiplier)), float(seconds[0])
+        return data.train, {"prepare_s": 0.0}
+    rows = balanced_rows(data.train.targets, config["positive_copies"])
+    augmentation, multiplier = augmentation_of(config), config["data_multiplier"]
+    found = stored(Recipe(data.train, rows, multiplier, augmentation, data.vectors, config["data_seed"]))
+    rate = found.size / 1e6 / found.seconds
+    return found, {"prepare_s": found.seconds, "prepare_bytes": found.size, "prepare_mb_per_s": rate}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from tradewind.augment.options import EDGES, INTERPOLATIONS, REFLECTIONS, edges_complaint, reflection_complaint
 from tradewind.workloads.contract import Hyperparameter
 
 SCHEDULES = ("constant", "step", "cosine")
@@ -23,12 +24,26 @@ TRAINING: dict[str, Hyperparameter] = {
         "none", str, choices=("none", "pre", "live"), help="ahead of time to disk, or live in every epoch"
     ),
     "data_multiplier": Hyperparameter(1, int, low=1, help="how many times the training data is seen per epoch"),
+    "positive_copies": Hyperparameter(
+        1, int, low=1, help="how many times a sample whose target is 1 stands in the training data, to balance it"
+    ),
     "rotation_deg": Hyperparameter(180.0, float, low=0.0, high=180.0, help="augmentation: turns by up to this"),
     "translation": Hyperparameter(0.1, float, low=0.0, high=1.0, help="augmentation: shifts by up to this share"),
     "zoom": Hyperparameter(0.1, float, low=0.0, high=0.9, help="augmentation: scales by up to 1 ± this"),
     "vectors": Hyperparameter(
         "turn", str, choices=("turn", "ignore"), help="augmentation: whether vectors turn with the grid"
     ),
+    "reflection": Hyperparameter(
+        "none",
+        str,
+        choices=REFLECTIONS,
+        refusal=reflection_complaint,
+        help="augmentation: mirrors every second sample",
+    ),
+    "edges": Hyperparameter(
+        "nearest", str, choices=EDGES, refusal=edges_complaint, help="augmentation: what is beyond the border"
+    ),
+    "interpolation": Hyperparameter("linear", str, choices=INTERPOLATIONS, help="augmentation: between grid points"),
     "precision": Hyperparameter("fp32", str, choices=("fp32", "fp64")),
     "device": Hyperparameter("auto", str, choices=("auto", "cpu", "cuda")),
     "devices": Hyperparameter(1, int, low=1, high=1, help="how many devices train one network"),

@@ -27,7 +27,7 @@ def train(trial: Trial, workload: Workload, data: Data, task: Task, report: Repo
     """Train one network from its config: epochs of steps, validation, a test at the end."""
     config: Config = {**trial.config, "seed": trial.seed, "data_seed": trial.data_seed}
     device, dtype = choose_device(config["device"]), DTYPES[config["precision"]]
-    sets = load(data, f"{task.workload} {dict(task.data)} {own_values(workload, config)}", config, device, dtype)
+    sets = load(data, config, device, dtype)
 
     torch.manual_seed(trial.seed)
     model = place(workload.model(config), device, dtype, sets.train.samples)
@@ -90,14 +90,14 @@ class Sets:
     times: dict[str, Any]
 
 
-def load(data: Data, identity: str, config: Config, device: torch.device, dtype: torch.dtype) -> Sets:
+def load(data: Data, config: Config, device: torch.device, dtype: torch.dtype) -> Sets:
     """Bring the data to the device, augmented ahead of time if the config says so."""
-    split, prepare_s = prepared(data, identity, config)
+    split, times = prepared(data, config)
     began = time.perf_counter()
     train = training_batches(split, data, config, device, dtype)
     validation = Samples.of(data.validation, device, dtype) if data.validation is not None else None
     test = Samples.of(data.test, device, dtype)
-    return Sets(train, validation, test, {"prepare_s": prepare_s, "data_s": clock(device) - began})
+    return Sets(train, validation, test, {**times, "data_s": clock(device) - began})
 
 
 @dataclass

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -24,9 +24,12 @@ class Hyperparameter:
     high: float | None = None
     choices: tuple[Value, ...] = ()
     help: str = ""
+    refusal: Callable[[Value], str] | None = None  # why a value can't be, where there is more to say than what can
 
     def complaint(self, value: Value) -> str:
         """Why this value can't be, or nothing."""
+        if self.refusal is not None:
+            return self.refusal(value)
         ok = isinstance(value, self.kind) and not (isinstance(value, bool) and self.kind is not bool)
         if self.kind is float and isinstance(value, int) and not isinstance(value, bool):
             ok = True

@@ -1,0 +1,91 @@
+"""Commands that bring data and results in and out, and measure."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from tradewind.cli.app import RunArg, app
+
+
+@app.command(epilog="Example: tradewind export runs/quick --to results.csv")
+def export(run: RunArg, to: Annotated[Path, typer.Option(metavar="F", help="F.csv, F.parquet or F.json.")]) -> None:
+    """All results as a file."""
+    from tradewind.imports import export_results
+    from tradewind.results import Results
+
+    typer.echo(f"{export_results(Results.load(run), to)} results in {to}")
+
+
+@app.command("import", epilog="Example: tradewind import published.json --at tables.table3 --out runs/table3")
+def import_(
+    file: Annotated[Path, typer.Argument(metavar="F", help="F.csv or F.json.")],
+    out: Annotated[Path, typer.Option(metavar="RUN", help="The run folder to make.")],
+    at: Annotated[str, typer.Option(metavar="PATH", help="Where in a nested file, e.g. tables.table8.")] = "",
+    join: Annotated[
+        str, typer.Option(metavar="PATH", help="A second place with further values of the same configs.")
+    ] = "",
+    values: Annotated[
+        str, typer.Option(metavar="V,…", help="Which columns are measured; the others are config.")
+    ] = "",
+    rename: Annotated[list[str], typer.Option(metavar="A=B", help="Call column A of the file B.")] = [],  # noqa: B006
+) -> None:
+    """Results from elsewhere as a run folder."""
+    from tradewind.commands import renames
+    from tradewind.imports import import_results
+
+    names = [name for name in values.split(",") if name]
+    typer.echo(f"{import_results(file, out, at, join, names, renames(rename))} results in {out}")
+
+
+@app.command(epilog="Example: tradewind data storms --from patches/ --look storms.png")
+def data(
+    name: Annotated[str, typer.Argument(metavar="NAME", help="Which data set: storms.")],
+    from_: Annotated[
+        Path | None, typer.Option("--from", metavar="FOLDER", help="Read netCDF patches and CSV steps.")
+    ] = None,
+    synthetic: Annotated[int | None, typer.Option(metavar="N", help="Make N synthetic storms.")] = None,
+    seed: Annotated[int, typer.Option(metavar="S", help="Of the synthetic storms.")] = 0,
+    channels: Annotated[
+        str, typer.Option(metavar="V,…", help="Which variables; default reflectivity and wind.")
+    ] = "",
+    label: Annotated[str, typer.Option(metavar="V", help="The next-hour variable.")] = "RVORT1_MAX_future",
+    rule: Annotated[str, typer.Option(help="masked max, masked mean or patch max.")] = "masked max",
+    threshold: Annotated[float, typer.Option(metavar="T", help="Above which a storm counts as rotating.")] = 0.005,
+    before: Annotated[
+        str, typer.Option(metavar="DATE", help="Storms before it train, the others test.")
+    ] = "2015-01-01",
+    look: Annotated[Path | None, typer.Option(metavar="F.png", help="Draw sample storms.")] = None,
+) -> None:
+    """Import or make a data set once, and look at it."""
+    from tradewind.commands import storm_data
+
+    options = {"channels": channels, "label": label, "rule": rule, "threshold": threshold, "before": before}
+    typer.echo(storm_data(name, from_, synthetic, seed, options, look))
+
+
+@app.command(epilog="Example: tradewind studies quick > mine.json")
+def studies(
+    name: Annotated[str | None, typer.Argument(metavar="NAME", help="Print this one.")] = None,
+    schema: Annotated[
+        bool, typer.Option("--schema", help="Print the JSON Schema of study files, for editors.")
+    ] = False,
+) -> None:
+    """The bundled studies, and the form of a study file."""
+    from tradewind.commands import schema_text
+    from tradewind.studies import listing, text
+
+    typer.echo(schema_text() if schema else text(name).rstrip() if name else listing())
+
+
+@app.command(epilog="Example: tradewind bench overhead --save overhead.json")
+def bench(
+    name: Annotated[str | None, typer.Argument(metavar="NAME", help="Which one; without it, all are listed.")] = None,
+    save: Annotated[Path | None, typer.Option(metavar="F.json", help="Keep the raw samples.")] = None,
+) -> None:
+    """Measure this machine, and Tradewind beside its peers."""
+    from tradewind.bench import listing, measure
+
+    typer.echo(measure(name, save) if name else listing())

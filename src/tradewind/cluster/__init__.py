@@ -1,0 +1,1 @@
+"""Slurm: batch scripts, their submission, the queue, and a site's defaults."""

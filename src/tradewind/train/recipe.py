@@ -1,0 +1,111 @@
+"""What samples augmented ahead of time are: which row of a split, moved how, under which name."""
+
+from __future__ import annotations
+
+import hashlib
+import math
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+import tradewind.augment
+from tradewind.augment.affine import Augmentation, transform
+from tradewind.workloads.contract import Split
+
+Array = np.ndarray[Any, Any]
+
+HASHED_BYTES = 4 << 20  # by one thread at a time
+PIECE_BYTES = 1 << 20  # moved at a time: about 85 storms, which stay in a core's cache
+_FLOAT = np.dtype(np.float32)
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """The samples of a split, some more than once, all but the first of each moved."""
+
+    split: Split
+    rows: Array  # of the split, in one pass: all in their order, then the further copies
+    multiplier: int  # passes
+    augmentation: Augmentation
+    vectors: tuple[tuple[int, ...], ...]
+    data_seed: int
+
+    @property
+    def count(self) -> int:
+        """How many samples there are."""
+        return self.multiplier * len(self.rows)
+
+    @property
+    def row_bytes(self) -> int:
+        """The size of one sample."""
+        return int(math.prod(self.split.inputs.shape[1:])) * _FLOAT.itemsize
+
+    @property
+    def piece(self) -> int:
+        """How many samples are moved at a time."""
+        return max(1, PIECE_BYTES // self.row_bytes)
+
+    def sources(self, start: int, stop: int) -> Array:
+        """Which row of the split each of these samples is."""
+        rows: Array = self.rows[np.arange(start, stop) % len(self.rows)]
+        return rows
+
+    def samples(self, start: int, stop: int) -> Iterator[tuple[int, Array]]:
+        """Samples from `start` to before `stop` in the order of memory, in pieces with the number of their first."""
+        inputs, last = memory_order(self.split.inputs)
+        natural = len(self.split)
+        while start < stop:
+            # ends that do not depend on the start: pieces, and with them rounding, are the same for every chunk size
+            end = min(stop, start - start % self.piece + self.piece, natural if start < natural else stop)
+            piece = np.asarray(inputs[self.sources(start, end)], _FLOAT)
+            if start >= natural:
+                images, index = torch.from_numpy(piece), torch.arange(start, end)
+                images = images.movedim(-1, 1) if last else images
+                moved = transform(images, index, 0, self.data_seed, self.augmentation, self.vectors)
+                piece = (moved.movedim(1, -1) if last else moved).numpy()
+            yield start, piece
+            start = end
+
+    def name(self) -> str:
+        """The same for the same samples, made by the same code."""
+        digest = hashlib.blake2b(digest_size=12)
+        for path in sorted(Path(tradewind.augment.__file__).parent.glob("*.py")):
+            digest.update(path.read_bytes())
+        inputs = self.split.inputs
+        text = repr((
+            torch.__version__, _content(self.split), inputs.shape, memory_order(inputs)[1],
+            self.multiplier, self.augmentation, self.vectors, self.data_seed,
+        ))  # fmt: skip
+        digest.update(text.encode())
+        digest.update(np.ascontiguousarray(self.rows, np.int64).data)
+        return digest.hexdigest()
+
+
+def memory_order(inputs: Array) -> tuple[Array, bool]:
+    """The inputs with their axes in the order of memory, and whether that has the channels last."""
+    moved = np.moveaxis(inputs, 1, -1) if inputs.ndim > 2 else inputs
+    last = moved.flags.c_contiguous and not inputs.flags.c_contiguous
+    return (moved if last else inputs), last
+
+
+def _content(split: Split) -> str:
+    """A hash of all inputs; kept with the split, since a worker's trials share it (1.2 s a GB on one thread)."""
+    kept = vars(split)
+    if "_content" not in kept:
+        inputs, _ = memory_order(split.inputs)
+        step = max(1, HASHED_BYTES // inputs[:1].nbytes)
+
+        def hashed(start: int) -> bytes:
+            return hashlib.blake2b(np.ascontiguousarray(inputs[start : start + step]).data).digest()
+
+        digest = hashlib.blake2b(str(inputs.dtype).encode(), digest_size=16)
+        with ThreadPoolExecutor(torch.get_num_threads()) as pool:  # hashing lets go of the interpreter
+            for part in pool.map(hashed, range(0, len(inputs), step)):
+                digest.update(part)
+        kept["_content"] = digest.hexdigest()
+    return str(kept["_content"])
