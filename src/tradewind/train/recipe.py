@@ -14,7 +14,8 @@ import numpy as np
 import torch
 
 import tradewind.augment
-from tradewind.augment.affine import Augmentation, transform
+from tradewind.augment.affine import Augmentation
+from tradewind.augment.live import Live
 from tradewind.workloads.contract import Split
 
 Array = np.ndarray[Any, Any]
@@ -58,18 +59,22 @@ class Recipe:
     def samples(self, start: int, stop: int) -> Iterator[tuple[int, Array]]:
         """Samples from `start` to before `stop` in the order of memory, in pieces with the number of their first."""
         inputs, last = memory_order(self.split.inputs)
-        natural = len(self.split)
+        natural, live = len(self.split), self._live()
         while start < stop:
             # ends that do not depend on the start: pieces, and with them rounding, are the same for every chunk size
             end = min(stop, start - start % self.piece + self.piece, natural if start < natural else stop)
-            piece = np.asarray(inputs[self.sources(start, end)], _FLOAT)
-            if start >= natural:
-                images, index = torch.from_numpy(piece), torch.arange(start, end)
-                images = images.movedim(-1, 1) if last else images
-                moved = transform(images, index, 0, self.data_seed, self.augmentation, self.vectors)
-                piece = (moved.movedim(1, -1) if last else moved).numpy()
-            yield start, piece
+            rows = self.sources(start, end)
+            if start < natural:
+                yield start, np.asarray(inputs[rows], _FLOAT)
+            else:
+                moved = live.batch(torch.from_numpy(rows), torch.arange(start, end), 0)
+                yield start, (moved.movedim(1, -1) if last else moved).numpy()
             start = end
+
+    def _live(self) -> Live:
+        inputs, last = memory_order(self.split.inputs)
+        held = torch.from_numpy(np.asarray(inputs, _FLOAT))
+        return Live(held, last, self.data_seed, self.augmentation, self.vectors)
 
     def name(self) -> str:
         """The same for the same samples, made by the same code."""
@@ -78,7 +83,7 @@ class Recipe:
             digest.update(path.read_bytes())
         inputs = self.split.inputs
         text = repr((
-            torch.__version__, _content(self.split), inputs.shape, memory_order(inputs)[1],
+            torch.__version__, _content(self.split), inputs.shape, memory_order(inputs)[1], self._live().way,
             self.multiplier, self.augmentation, self.vectors, self.data_seed,
         ))  # fmt: skip
         digest.update(text.encode())
