@@ -80,7 +80,7 @@ def seen(data: Data, dtype: torch.dtype = torch.float32, **given: Any) -> Traini
 
 def whole_epoch(found: TrainingBatches, epoch: int) -> tuple[torch.Tensor, torch.Tensor]:
     pieces = list(found.epoch(epoch))
-    return torch.cat([inputs for inputs, _ in pieces]), torch.cat([targets for _, targets in pieces])
+    return torch.cat([batch.inputs for batch in pieces]), torch.cat([batch.targets for batch in pieces])
 
 
 # Balancing.

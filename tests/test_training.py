@@ -29,6 +29,7 @@ from tradewind.schedule.trials import Trials
 from tradewind.study import Study
 from tradewind.train import checkpoint
 from tradewind.train.batches import TrainingBatches, epoch_order, prepared, training_batches
+from tradewind.train.dropout import keyed, set_batch
 from tradewind.train.trainer import Trainer
 from tradewind.workloads.networks import StormNetwork
 from tradewind.workloads.storm import Storm
@@ -237,9 +238,11 @@ def by_hand(optimizer: Callable[[nn.Module], torch.optim.Optimizer], batch_size:
     images, targets = torch.from_numpy(np.moveaxis(train.inputs, 1, -1)), torch.from_numpy(train.targets)
     torch.manual_seed(0)
     model = StormNetwork(dropout=dropout).to(memory_format=torch.channels_last)
+    dropouts = keyed(model, 0)
     steps = optimizer(model)
     for epoch in (1, 2):
         for rows in epoch_order(len(targets), 0, epoch).split(batch_size):
+            set_batch(dropouts, epoch, rows)
             steps.zero_grad()
             outputs = model(images[rows].movedim(-1, 1))
             loss = functional.binary_cross_entropy_with_logits(outputs, targets[rows], pos_weight=torch.ones(()))
@@ -317,7 +320,7 @@ def batches(folder: Path, **fixed: Any) -> tuple[TrainingBatches, float]:
 def whole_epoch(folder: Path, epoch: int, **fixed: Any) -> tuple[torch.Tensor, torch.Tensor]:
     found, _ = batches(folder, **fixed)
     pieces = list(found.epoch(epoch))
-    return torch.cat([inputs for inputs, _ in pieces]), torch.cat([targets for _, targets in pieces])
+    return torch.cat([batch.inputs for batch in pieces]), torch.cat([batch.targets for batch in pieces])
 
 
 def test_live_augmentation_is_the_same_stream_whatever_the_batch_size(tmp_path: Path) -> None:
@@ -343,10 +346,10 @@ def test_a_data_multiplier_shows_every_sample_that_many_times_an_epoch(
     augment: str, multiplier: int, tmp_path: Path
 ) -> None:
     found, _ = batches(tmp_path, augment=augment, data_multiplier=multiplier, batch_size=100)
-    sizes = [len(targets) for _, targets in found.epoch(1)]
+    sizes = [len(batch.targets) for batch in found.epoch(1)]
     assert sum(sizes) == found.count == multiplier * 256
     assert sizes[:-1] == [100] * (len(sizes) - 1)
-    shown = torch.cat([targets for _, targets in found.epoch(1)]).sum()
+    shown = torch.cat([batch.targets for batch in found.epoch(1)]).sum()
     assert shown == multiplier * Storm(**DATA).data({"data_seed": 0}).train.targets.sum()
 
 

@@ -7,12 +7,12 @@ import torch
 GOLDEN = 0x9E3779B97F4A7C15  # splitmix64's increment; odd, so its multiples run through all of 2^64
 MIX = ((30, 0xBF58476D1CE4E5B9), (27, 0x94D049BB133111EB))
 FLOAT_BITS = 24  # what a float32 holds exactly
-_WORD = (1 << 64) - 1
+WORD = (1 << 64) - 1
 
 
 def uniforms(data_seed: int, epoch: int, index: torch.Tensor, n: int) -> torch.Tensor:
     """Numbers in [0, 1), shape (len(index), n), from (data_seed, epoch, sample index, column) alone."""
-    return _bits(sample_words(start_word(data_seed, epoch), index), n).to(torch.float32) * 2.0**-FLOAT_BITS
+    return bits(sample_words(start_word(data_seed, epoch), index), n).to(torch.float32) * 2.0**-FLOAT_BITS
 
 
 def sample_words(start: int | torch.Tensor, index: torch.Tensor) -> torch.Tensor:
@@ -23,15 +23,15 @@ def sample_words(start: int | torch.Tensor, index: torch.Tensor) -> torch.Tensor
 
 def start_word(data_seed: int, epoch: int) -> int:
     """The unsigned 64-bit word from which every sample of an epoch draws."""
-    return _mixed_word(_mixed_word(data_seed * GOLDEN & _WORD) + epoch * GOLDEN & _WORD)
+    return _mixed_word(_mixed_word(data_seed * GOLDEN & WORD) + epoch * GOLDEN & WORD)
 
 
 def column_word(column: int) -> int:
     """What a sample's word grows by for one of its random numbers."""
-    return (column + 1) * GOLDEN & _WORD
+    return (column + 1) * GOLDEN & WORD
 
 
-def _bits(samples: torch.Tensor, n: int) -> torch.Tensor:
+def bits(samples: torch.Tensor, n: int) -> torch.Tensor:
     """The first n columns of every sample, as whole numbers of 24 bits."""
     column = torch.arange(1, n + 1, dtype=torch.int64, device=samples.device) * signed(GOLDEN)
     return _shifted(_mixed(samples[..., None] + column), 64 - FLOAT_BITS)
@@ -47,7 +47,7 @@ def _mixed(word: torch.Tensor) -> torch.Tensor:
 def _mixed_word(word: int) -> int:
     """The same on a Python number: the seed costs no kernel."""
     for shift, factor in MIX:
-        word = (word ^ word >> shift) * factor & _WORD
+        word = (word ^ word >> shift) * factor & WORD
     return word ^ word >> 31
 
 

@@ -80,6 +80,15 @@ def epoch_order(count: int, data_seed: int, epoch: int) -> torch.Tensor:
     return torch.randperm(count, generator=generator)
 
 
+@dataclass(frozen=True, slots=True)
+class Batch:
+    """Some samples of an epoch; their indexes tell copies of a sample apart."""
+
+    inputs: torch.Tensor
+    targets: torch.Tensor
+    index: torch.Tensor
+
+
 @dataclass
 class TrainingBatches:
     """The training samples of a trial, multiplied, balanced and augmented as its config says."""
@@ -91,18 +100,18 @@ class TrainingBatches:
     data_seed: int
     live: Live | None  # moves samples as they are drawn
 
-    def epoch(self, epoch: int) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
+    def epoch(self, epoch: int) -> Iterator[Batch]:
         """The batches of an epoch, the last one as large as what is left."""
         batches = self._batches(epoch)
         # on a GPU all is queued anyway; torch's own way on a CPU would fight with training for torch's threads
         return overlapped(batches) if self.live and self.live.way == "numba" else batches
 
-    def _batches(self, epoch: int) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
+    def _batches(self, epoch: int) -> Iterator[Batch]:
         order = epoch_order(self.count, self.data_seed, epoch).to(self.samples.targets.device)
         for index in torch.split(order, self.batch_size):
             rows = index % len(self.samples) if self.sources is None else self.sources[index % len(self.sources)]
             inputs = self.live.batch(rows, index, epoch) if self.live else self.samples.rows(rows)
-            yield inputs, self.samples.targets[rows]
+            yield Batch(inputs, self.samples.targets[rows], index)
 
 
 def training_batches(

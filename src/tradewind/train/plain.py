@@ -15,6 +15,7 @@ from tradewind.folder import RunFolder
 from tradewind.pack import Config, Limits, Outcome, Report, Task, Trial
 from tradewind.train.batches import Samples, TrainingBatches, prepared, training_batches
 from tradewind.train.checkpoint import Checkpoints, Progress, save_tensors
+from tradewind.train.dropout import keyed, set_batch
 from tradewind.train.judgement import all_finite, on_target
 from tradewind.train.optim import learning_rate, make_optimizer
 from tradewind.workloads.contract import Data, Workload
@@ -31,6 +32,7 @@ def train(trial: Trial, workload: Workload, data: Data, task: Task, report: Repo
 
     torch.manual_seed(trial.seed)
     model = place(workload.model(config), device, dtype, sets.train.samples)
+    dropouts = keyed(model, trial.seed)
     optimizer = make_optimizer(model, config)
     sets.times["warmup_s"] = warm_up(workload, model, sets.train, config)
     folder = RunFolder(Path(task.run_folder))
@@ -48,12 +50,13 @@ def train(trial: Trial, workload: Workload, data: Data, task: Task, report: Repo
         model.train()
         total = torch.zeros((), device=device, dtype=torch.float64)
         began = clock(device)
-        for inputs, targets in sets.train.epoch(epoch):
+        for batch in sets.train.epoch(epoch):
+            set_batch(dropouts, epoch, batch.index)
             optimizer.zero_grad(set_to_none=True)
-            loss = workload.loss(model(inputs), targets, config)
+            loss = workload.loss(model(batch.inputs), batch.targets, config)
             loss.backward()  # type: ignore[no-untyped-call]
             optimizer.step()
-            total += loss.detach() * len(targets)  # stays on the device: no waiting inside an epoch
+            total += loss.detach() * len(batch.targets)  # stays on the device: no waiting inside an epoch
         epoch_s = clock(device) - began
 
         last = {"train_loss": total.item() / sets.train.count}
@@ -145,9 +148,9 @@ def warm_up(workload: Workload, model: nn.Module, batches: TrainingBatches, conf
     kept = torch.get_rng_state()
     began = time.perf_counter()
     throwaway = copy.deepcopy(model).train()
-    inputs, targets = next(batches.epoch(0))
-    workload.loss(throwaway(inputs), targets, config).backward()  # type: ignore[no-untyped-call]
-    seconds = clock(targets.device) - began
+    batch = next(batches.epoch(0))
+    workload.loss(throwaway(batch.inputs), batch.targets, config).backward()  # type: ignore[no-untyped-call]
+    seconds = clock(batch.targets.device) - began
     torch.set_rng_state(kept)
     return seconds
 

@@ -1,0 +1,59 @@
+"""Optimisers for many networks at once: row m of every tensor belongs to network m, and so does its rate.
+
+The formulas, and their order of rounding, are those of torch.optim.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+
+from tradewind.pack import Config
+
+EPSILON = 1e-8  # torch's
+
+
+class Stacked:
+    """The state of one optimiser over all rows; `step` changes the parameters in place."""
+
+    def __init__(self, parameters: torch.Tensor, configs: Sequence[Config]) -> None:
+        self._kind = configs[0]["optimizer"]
+        self._count = torch.zeros((), dtype=torch.float64, device=parameters.device)
+        self._buffers = [torch.zeros_like(parameters) for _ in range(1 if self._kind == "sgd" else 2)]
+
+        def column(name: str) -> torch.Tensor:
+            values = [config[name] for config in configs]
+            return torch.tensor(values, dtype=torch.float64, device=parameters.device).to(parameters.dtype)[:, None]
+
+        self._momentum, self._decay = column("momentum"), column("weight_decay")
+        self._beta1, self._beta2 = column("beta1"), column("beta2")
+        self._powers = [torch.tensor([[c[n]] for c in configs], dtype=torch.float64, device=parameters.device)
+                        for n in ("beta1", "beta2")]  # fmt: skip
+
+    @torch.no_grad()
+    def step(self, parameters: torch.Tensor, gradients: torch.Tensor, rates: torch.Tensor) -> None:
+        """One step of every row; `rates` is a column."""
+        if self._kind == "sgd":
+            (momentum,) = self._buffers
+            momentum.mul_(self._momentum).add_(gradients.addcmul(parameters, self._decay))
+            parameters.sub_(rates * momentum)
+            return
+        if self._kind == "adamw":
+            parameters.mul_(1.0 - rates * self._decay)
+        else:
+            gradients = gradients.addcmul(parameters, self._decay)
+        self._count += 1
+        first, second = self._buffers
+        first.lerp_(gradients, 1.0 - self._beta1)
+        second.mul_(self._beta2).add_((1.0 - self._beta2) * gradients * gradients)
+        bias1, bias2 = ((1.0 - power**self._count).to(parameters.dtype) for power in self._powers)
+        spread = (second.sqrt() / bias2.sqrt()).add_(EPSILON)
+        parameters.sub_((rates / bias1) * (first / spread))
+
+    def keep(self, rows: torch.Tensor) -> None:
+        """Go on with these rows only."""
+        self._buffers = [buffer[rows] for buffer in self._buffers]
+        self._powers = [power[rows] for power in self._powers]
+        for name in ("_momentum", "_decay", "_beta1", "_beta2"):
+            setattr(self, name, getattr(self, name)[rows])
