@@ -22,6 +22,7 @@ from tradewind.models import BestWeights
 from tradewind.pack import Outcome, Pack, Share, Trial
 from tradewind.results import Results
 from tradewind.schedule.dispatch import Dispatch, History
+from tradewind.schedule.packing import Packing
 from tradewind.schedule.plan import Plan, fixed_order, probes_of
 from tradewind.schedule.synchronous import Synchronous
 from tradewind.schedule.trials import Trials
@@ -140,6 +141,7 @@ class Loop:
             self.schedule = Synchronous(
                 trials, plan, share.rank, self.claims, history, how.retry_failed, share.watches
             )
+        self.packing = Packing(trials, engine.workers)
         self.weights = BestWeights(folder, results)
         self.deadline = time.monotonic() + how.max_time_s if how.max_time_s else float("inf")
         self.in_flight: dict[str, tuple[int, Trial]] = {}
@@ -150,11 +152,11 @@ class Loop:
     def run(self) -> None:
         """Hand out, train, record, until every trial has ended."""
         try:
-            while not (self.schedule.over and not self.in_flight and not self.written) or self.others_work():
+            while not self.over or self.others_work():
                 if time.monotonic() > self.deadline:
                     raise KeyboardInterrupt("time is up")
-                while self.engine.free() and (trial := self.schedule.next()):
-                    self._hand_out(trial)
+                while self.engine.free() and (pack := self.packing.next(self.schedule.next)):
+                    self._hand_out(pack)
                 self._collect(POLL_S if not self.written else NEARLY_DURABLE_S)
                 self._count(self.journal.durable())
                 self.claims.beat()
@@ -173,6 +175,11 @@ class Loop:
                 self.claims.leave()
             self.watch.end()
 
+    @property
+    def over(self) -> bool:
+        """Whether nothing is left to hand out, to wait for or to make durable."""
+        return self.schedule.over and not (self.packing or self.in_flight or self.written)
+
     def _collect(self, timeout_s: float) -> None:
         for event in self.engine.poll(timeout_s):
             if isinstance(event, Epoch):
@@ -182,11 +189,15 @@ class Loop:
             else:
                 self._take_back(event)
 
-    def _hand_out(self, trial: Trial) -> None:
-        self.journal.started({"key": trial.key, "trial": trial.trial, "attempt": trial.attempt, "at": time.time()})
-        worker = self.engine.submit(Pack((trial,)))
-        self.in_flight[trial.key] = worker, trial
-        self.watch.started(worker, trial)
+    def _hand_out(self, pack: Pack) -> None:
+        for trial in pack.trials:
+            self.journal.started(
+                {"key": trial.key, "trial": trial.trial, "attempt": trial.attempt, "at": time.time()}
+            )
+        worker = self.engine.submit(pack)
+        for trial in pack.trials:
+            self.in_flight[trial.key] = worker, trial
+            self.watch.started(worker, trial)
 
     def _progress(self, event: Epoch) -> None:
         now = time.monotonic()
@@ -196,6 +207,9 @@ class Loop:
         self.watch.epoch(event.worker, event.epoch, event.scores)
 
     def _record(self, event: Ended) -> None:
+        if len(event.pack.trials) > 1 and all(outcome.state == "failed" for outcome in event.outcomes):
+            self.packing.split(event.pack)
+            return
         for trial, outcome in zip(event.pack.trials, event.outcomes, strict=True):
             # a signal may have come between handing it out and noting that
             self.written[trial.key] = self.in_flight.pop(trial.key, (event.worker, trial))

@@ -14,6 +14,7 @@ from tradewind.augment.affine import Augmentation
 from tradewind.augment.live import Live
 from tradewind.augment.overlap import overlapped
 from tradewind.errors import WorkloadError
+from tradewind.noise import sample_words, start_word
 from tradewind.pack import Config
 from tradewind.train.ahead import Stored, stored
 from tradewind.train.recipe import Recipe, memory_order
@@ -87,6 +88,11 @@ class Batch:
     inputs: torch.Tensor
     targets: torch.Tensor
     index: torch.Tensor
+    epoch: int
+
+    def words(self) -> torch.Tensor:
+        """A word for every sample, from which dropout draws."""
+        return sample_words(start_word(0, self.epoch), self.index)
 
 
 @dataclass
@@ -111,7 +117,7 @@ class TrainingBatches:
         for index in torch.split(order, self.batch_size):
             rows = index % len(self.samples) if self.sources is None else self.sources[index % len(self.sources)]
             inputs = self.live.batch(rows, index, epoch) if self.live else self.samples.rows(rows)
-            yield Batch(inputs, self.samples.targets[rows], index)
+            yield Batch(inputs, self.samples.targets[rows], index, epoch)
 
 
 def training_batches(

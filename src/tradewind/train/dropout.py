@@ -6,6 +6,8 @@ model are replaced by these, which draw from keys that the training loop sets fo
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
+
 import torch
 from torch import nn
 
@@ -42,7 +44,9 @@ def keyed(model: nn.Module, seed: int) -> list[KeyedDropout]:
     found: list[KeyedDropout] = []
     for parent in model.modules():
         for name, child in list(parent.named_children()):
-            if type(child) in KINDS:
+            if isinstance(child, KeyedDropout):
+                found.append(child)
+            elif type(child) in KINDS:
                 layer = KeyedDropout(float(child.p), len(found), KINDS[type(child)])  # type: ignore[arg-type]
                 layer.seed = seed_word(seed)
                 layer.train(child.training)
@@ -56,9 +60,9 @@ def seed_word(seed: int) -> int:
     return signed(start_word(seed, 0))
 
 
-def set_batch(layers: list[KeyedDropout], epoch: int, index: torch.Tensor) -> None:
-    """Tell the layers which samples of which epoch come next."""
+def set_samples(layers: Sequence[KeyedDropout], words: Callable[[], torch.Tensor]) -> None:
+    """Tell the layers which samples come next; the words are made only where there are layers."""
     if layers:
-        words = sample_words(start_word(0, epoch), index)
+        samples = words()
         for layer in layers:
-            layer.samples = words
+            layer.samples = samples

@@ -11,15 +11,19 @@ OPTIMIZERS = ("sgd", "adam", "adamw")
 TRAINING: dict[str, Hyperparameter] = {
     "epochs": Hyperparameter(10, int, low=1, help="passes over the training data"),
     "batch_size": Hyperparameter(128, int, low=1, help="samples per step on one device"),
-    "learning_rate": Hyperparameter(1e-3, float, low=0.0, help="of the first epoch, before any schedule"),
-    "schedule": Hyperparameter("constant", str, choices=SCHEDULES, help="of the learning rate over the epochs"),
-    "step_epochs": Hyperparameter(10, int, low=1, help="schedule step: epochs between drops"),
-    "step_factor": Hyperparameter(0.1, float, low=0.0, high=1.0, help="schedule step: factor of a drop"),
+    "learning_rate": Hyperparameter(
+        1e-3, float, low=0.0, help="of the first epoch, before any schedule", stacks=True
+    ),
+    "schedule": Hyperparameter(
+        "constant", str, choices=SCHEDULES, help="of the learning rate over the epochs", stacks=True
+    ),
+    "step_epochs": Hyperparameter(10, int, low=1, help="schedule step: epochs between drops", stacks=True),
+    "step_factor": Hyperparameter(0.1, float, low=0.0, high=1.0, help="schedule step: factor of a drop", stacks=True),
     "optimizer": Hyperparameter("adam", str, choices=OPTIMIZERS),
-    "momentum": Hyperparameter(0.0, float, low=0.0, high=1.0, help="of sgd"),
-    "beta1": Hyperparameter(0.9, float, low=0.0, high=1.0, help="of adam and adamw"),
-    "beta2": Hyperparameter(0.999, float, low=0.0, high=1.0, help="of adam and adamw"),
-    "weight_decay": Hyperparameter(0.0, float, low=0.0),
+    "momentum": Hyperparameter(0.0, float, low=0.0, high=1.0, help="of sgd", stacks=True),
+    "beta1": Hyperparameter(0.9, float, low=0.0, high=1.0, help="of adam and adamw", stacks=True),
+    "beta2": Hyperparameter(0.999, float, low=0.0, high=1.0, help="of adam and adamw", stacks=True),
+    "weight_decay": Hyperparameter(0.0, float, low=0.0, stacks=True),
     "augment": Hyperparameter(
         "none", str, choices=("none", "pre", "live"), help="ahead of time to disk, or live in every epoch"
     ),

@@ -15,7 +15,7 @@ from tradewind.folder import RunFolder
 from tradewind.pack import Config, Limits, Outcome, Report, Task, Trial
 from tradewind.train.batches import Samples, TrainingBatches, prepared, training_batches
 from tradewind.train.checkpoint import Checkpoints, Progress, save_tensors
-from tradewind.train.dropout import keyed, set_batch
+from tradewind.train.dropout import keyed, set_samples
 from tradewind.train.judgement import all_finite, on_target
 from tradewind.train.optim import learning_rate, make_optimizer
 from tradewind.workloads.contract import Data, Workload
@@ -51,7 +51,7 @@ def train(trial: Trial, workload: Workload, data: Data, task: Task, report: Repo
         total = torch.zeros((), device=device, dtype=torch.float64)
         began = clock(device)
         for batch in sets.train.epoch(epoch):
-            set_batch(dropouts, epoch, batch.index)
+            set_samples(dropouts, batch.words)
             optimizer.zero_grad(set_to_none=True)
             loss = workload.loss(model(batch.inputs), batch.targets, config)
             loss.backward()  # type: ignore[no-untyped-call]

@@ -51,8 +51,9 @@ class Stacked:
         spread = (second.sqrt() / bias2.sqrt()).add_(EPSILON)
         parameters.sub_((rates / bias1) * (first / spread))
 
-    def keep(self, rows: torch.Tensor) -> None:
+    def keep(self, numbers: Sequence[int]) -> None:
         """Go on with these rows only."""
+        rows = torch.tensor(numbers, device=self._count.device)
         self._buffers = [buffer[rows] for buffer in self._buffers]
         self._powers = [power[rows] for power in self._powers]
         for name in ("_momentum", "_decay", "_beta1", "_beta2"):

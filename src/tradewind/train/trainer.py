@@ -31,8 +31,16 @@ class Trainer:
             torch.set_num_threads(task.threads)
 
     def fit(self, pack: Pack, report: Report) -> list[Outcome]:
-        """Train every trial of the pack."""
-        return [self._fit(trial, report) for trial in pack.trials]
+        """Train every trial of the pack: as one where they can be stacked, else one after the other."""
+        if len(pack.trials) == 1 or not self._network:
+            return [self._fit(trial, report) for trial in pack.trials]
+        from tradewind.train.packs import train_pack
+
+        _forget_peak()
+        found = train_pack(pack.trials, *self._data(pack.trials[0]), self._task, report)
+        for outcome in found.values():
+            outcome.facts["peak_memory_bytes"] = _peak()
+        return [found[trial.key] for trial in pack.trials]
 
     def _fit(self, trial: Trial, report: Report) -> Outcome:
         _forget_peak()

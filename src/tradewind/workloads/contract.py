@@ -24,6 +24,7 @@ class Hyperparameter:
     high: float | None = None
     choices: tuple[Value, ...] = ()
     help: str = ""
+    stacks: bool = False  # networks that differ in it can be trained as one
     refusal: Callable[[Value], str] | None = None  # why a value can't be, where there is more to say than what can
 
     def complaint(self, value: Value) -> str:

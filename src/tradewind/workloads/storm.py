@@ -33,8 +33,8 @@ class Storm:
         "kernel": Hyperparameter(5, int, choices=(1, 3, 5, 7, 9), help="side of the convolutions' kernels"),
         "activation": Hyperparameter("relu", str, choices=("relu", "tanh", "gelu", "elu")),
         "pool": Hyperparameter("average", str, choices=("average", "max"), help="between convolutions"),
-        "dropout": Hyperparameter(0.0, float, low=0.0, high=0.95, help="share, before the dense layer"),
-        "positive_weight": Hyperparameter(1.0, float, low=0.0, help="of rotating storms, in the loss"),
+        "dropout": Hyperparameter(0.0, float, low=0.0, high=0.95, help="share, before the dense layer", stacks=True),
+        "positive_weight": Hyperparameter(1.0, float, low=0.0, help="of rotating storms, in the loss", stacks=True),
     }
 
     def __init__(
@@ -130,10 +130,12 @@ class Storm:
 
     def loss(self, outputs: torch.Tensor, targets: torch.Tensor, config: Config) -> torch.Tensor:
         """The mean cross-entropy, rotating storms counting `positive_weight` times."""
+        import torch
         from torch.nn import functional
 
         # filled on the device: a number copied there could not be captured in a CUDA graph
-        weight = outputs.new_full((), config["positive_weight"])
+        weight = config["positive_weight"]
+        weight = weight if isinstance(weight, torch.Tensor) else outputs.new_full((), weight)
         return functional.binary_cross_entropy_with_logits(outputs, targets, pos_weight=weight)
 
     def scores(self, outputs: torch.Tensor, targets: torch.Tensor) -> dict[str, float]:

@@ -7,6 +7,8 @@ when and where, depends on the seed and the run's storms alone.
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from functools import lru_cache
@@ -95,9 +97,10 @@ def write_runs(folder: Path, count: int, seed: int, runs: int | None = None, dev
         tracks = _tracks(seed, run)
         try:
             folder.mkdir(parents=True, exist_ok=True)
-            _write_whole(folder / patches, lambda aside, r=run, t=tracks, f=fields: _write_patches(aside, r, t, f))
-            text = _steps(run, tracks, fields)
-            _write_whole(folder / steps, lambda aside, text=text: aside.write_text(text))
+            with _whole(folder / patches) as aside:
+                _write_patches(aside, run, tracks, fields)
+            with _whole(folder / steps) as aside:
+                aside.write_text(_steps(run, tracks, fields))
         except (OSError, RuntimeError) as error:  # the netCDF library says RuntimeError where a disk is full
             raise DataError(f"{folder}: the run of {run.date} can't be written: {error}") from error
         written += [folder / patches, folder / steps]
@@ -127,11 +130,12 @@ def _names(run: Run) -> tuple[str, str]:
     return f"NCARSTORM_{run.date}-0000_d01_model_patches.nc", f"track_step_NCARSTORM_d01_{run.date}-0000.csv"
 
 
-def _write_whole(path: Path, write: Any) -> None:
+@contextmanager
+def _whole(path: Path) -> Iterator[Path]:
     """Write aside and rename: a reader finds a whole file or none."""
     aside = path.with_name(path.name + ".part")
     try:
-        write(aside)
+        yield aside
         os.replace(aside, path)
     finally:
         aside.unlink(missing_ok=True)

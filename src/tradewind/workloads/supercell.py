@@ -68,9 +68,9 @@ def hidden_state(seed: int, index: Tensor) -> State:
     vigour, warmth = n[0], n[1]
     heading = 0.45 + 0.4 * n[2]
     shear = torch.exp(0.35 * n[3])
-    u = -0.7 + 3.4 * n[4]
-    v = 0.85 + 3.5 * n[5] + 1.2 * warmth - 0.5 * (n[5] * n[5] - 1.0)
-    helicity = shear.sqrt() * ((v - 0.85) * heading.cos() - (u + 0.7) * heading.sin()) * 0.29
+    u = -0.75 + 3.4 * n[4]
+    v = 0.85 + 3.4 * n[5] + 1.2 * warmth - 0.5 * (n[5] * n[5] - 1.0)
+    helicity = shear.sqrt() * ((v - 0.85) * heading.cos() - (u + 0.75) * heading.sin()) * 0.29
     side = torch.where(n[6] > -1.3, 1.0, -1.0)
     flank = heading - side * (2.1 + 0.4 * n[7])  # the right rear; anticyclones mirror it
     distance = torch.exp(0.95 + 0.3 * n[8])
@@ -85,7 +85,7 @@ def hidden_state(seed: int, index: Tensor) -> State:
         u=u,
         v=v,
         helicity=helicity,
-        spin=side * torch.exp(1.65 + 0.20 * vigour + 0.22 * helicity + 0.33 * n[10]).clamp(max=32.0),
+        spin=side * torch.exp(1.65 + 0.20 * vigour + 0.22 * helicity + 0.42 * n[10]).clamp(max=32.0),
         radius=torch.exp(0.65 + 0.22 * n[11]),
         spin_x=distance * flank.cos(),
         spin_y=distance * flank.sin(),
@@ -152,7 +152,7 @@ def _echo_hills(state: State) -> Hills:
 def _core(state: State, there: Tensor) -> Hills:
     """Three hills in line that reach the storm's peak, whatever echo is there already."""
     vigour = state.vigour[:, 0]
-    peak = 41.8 + torch.exp(1.45 + 0.70 * vigour + 0.45 * state.details[:, 1, None])
+    peak = 41.8 + torch.exp(1.45 + 0.58 * vigour + 0.58 * state.details[:, 1, None])
     radius = torch.exp(0.75 + 0.12 * vigour + 0.25 * state.details[:, 2, None])
     apart = 1.2 * radius * torch.exp(0.3 * state.details[:, 3, None])
     line = state.heading[:, 0] + 0.4 * state.details[:, 4, None]
@@ -173,19 +173,19 @@ def _neighbours(state: State) -> tuple[Tensor, Tensor, Tensor]:
 def wind(state: State) -> tuple[Tensor, Tensor]:
     """The wind at 10 m: u eastward, v northward, m/s."""
     x, y = axes(state.index.device)
-    u = 2.45 * state.texture(_WEST_WIND, 14, 1.1) + state.u
-    v = 2.8 * state.texture(_SOUTH_WIND, 14, 1.1) + state.v
+    u = 2.2 * state.texture(_WEST_WIND, 14, 1.1) + state.u
+    v = 2.6 * state.texture(_SOUTH_WIND, 14, 1.1) + state.v
     # the vortex near the ground: weaker, broader, displaced; and inflow towards it
-    spin_x, spin_y = x - state.spin_x - 0.6 * state.detail(14), y - state.spin_y - 0.6 * state.detail(15)
+    spin_x, spin_y = x - state.spin_x - 0.5 * state.detail(14), y - state.spin_y - 0.5 * state.detail(15)
     radius = state.radius * (1.4 + 0.2 * state.detail(16))
-    low = state.spin * (0.70 + 0.10 * state.detail(17))
+    low = state.spin * (0.78 + 0.08 * state.detail(17))
     around = 1.0 / (spin_x * spin_x + spin_y * spin_y + radius * radius)
     turning, drawing = 2.0 * radius * low, 2.0 * radius * state.inflow
     u -= around * (turning * spin_y + drawing * spin_x)
     v += around * (turning * spin_x - drawing * spin_y)
     # outflow that brings the wind from aloft down
     away, out_x, out_y = _outflow(state, x, y)
-    u += away * (state.outflow * 1.5 * out_x + 2.2)
+    u += away * (state.outflow * 1.5 * out_x + 2.5)
     v += away * (state.outflow * 1.5 * out_y + 0.3)
     return u, v
 
@@ -193,11 +193,10 @@ def wind(state: State) -> tuple[Tensor, Tensor]:
 def temperature(state: State) -> Tensor:
     """The temperature at 2 m, K: colder in the outflow."""
     x, y = axes(state.index.device)
-    day = state.warmth - 0.12 * (
-        state.warmth * state.warmth - 1.0
-    )  # cold days are farther from the mean than hot ones
+    # cold days are farther from the mean than hot ones
+    day = state.warmth - 0.12 * (state.warmth * state.warmth - 1.0)
     warm = 290.7 + 6.6 * day + 2.4 * state.texture(_WARMTH, 8, 2.0)
-    warm += (0.15 * state.detail(18) + 0.02) * x + (0.15 * state.detail(19) - 0.06) * y
+    warm += (0.19 * state.detail(18) + 0.02) * x + (0.19 * state.detail(19) - 0.06) * y
     cold = (0.42 * state.outflow + 0.8 * state.detail(20)).clamp(0.3, 12.0)
     return warm - cold * _outflow(state, x, y)[0]
 
@@ -221,8 +220,8 @@ def next_vorticity(state: State, echo: Tensor) -> Tensor:
     x, y = axes(echo.device)
     now = 2.0 * state.spin.clamp(min=0.0) / (state.radius * CELL_M)
     undercut = state.outflow / (state.outflow + state.spin.abs())
-    growth = 0.18 * state.vigour + 0.22 * state.helicity + 0.10 * (state.inflow - 2.2) - 0.8 * (undercut - 0.35)
-    then = now * torch.exp(growth - 0.77 + 0.20 * state.detail(21))
+    growth = 0.13 * state.vigour + 0.17 * state.helicity + 0.10 * (state.inflow - 2.2) - 0.8 * (undercut - 0.35)
+    then = now * torch.exp(growth - 0.66 + 0.18 * state.detail(21))
     then = then / (1.0 + 45.0 * then)  # friction: none is known above 0.025 /s
     # the path of an hour; the vortex grows along it
     speed = HOUR_S / CELL_M * (9.0 + 4.0 * state.shear)
@@ -237,11 +236,11 @@ def next_vorticity(state: State, echo: Tensor) -> Tensor:
     near_x, near_y, _ = _neighbours(state)
     px, py = x - near_x[:, :1, None], y - near_y[:, :1, None]
     beside = 1.0 / (1.0 + 0.15 * (px * px + py * py))
-    other = 0.0018 * torch.exp(0.25 * state.vigour + 0.25 * state.helicity + 0.5 * state.detail(27))
+    other = 0.0019 * torch.exp(0.25 * state.vigour + 0.25 * state.helicity + 0.5 * state.detail(27))
     field += other * beside * beside
     # turbulence where it rains
-    rough = (0.3 + echo / 45.0) * (1.0 + 0.35 * state.texture(_SPIN, 12, 1.0))
-    background = 0.00036 * torch.exp(0.3 * state.vigour + 0.3 * state.helicity + 0.2 * state.detail(22))
+    rough = (0.3 + echo / 45.0) * (1.0 + 0.27 * state.texture(_SPIN, 12, 1.0))
+    background = 0.0004 * torch.exp(0.3 * state.vigour + 0.3 * state.helicity + 0.18 * state.detail(22))
     return field + background * rough * rough
 
 

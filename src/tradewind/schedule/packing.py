@@ -1,0 +1,66 @@
+"""Forms packs: trials that can be trained as one, taken together from those that come next."""
+
+from __future__ import annotations
+
+import math
+from collections import deque
+from collections.abc import Callable
+from typing import Any
+
+from pydantic_core import to_json
+
+from tradewind import machine
+from tradewind.pack import Pack, Trial
+from tradewind.schedule.trials import Trials
+
+LOOK_AHEAD = 512  # trials among which companions are looked for
+LARGEST = {"cuda": 64, "cpu": 8}  # more networks at once gain little on either
+
+
+class Packing:
+    """Trials on their way from a schedule to an engine. To time, and for functions and commands, one by one."""
+
+    def __init__(self, trials: Trials, workers: int) -> None:
+        self._workers = workers
+        self._apart = [name for name, known in trials.known.items() if not known.stacks and name != "epochs"]
+        self._packs = bool(trials.known) and trials.study.purpose == "tune"
+        self._waiting: dict[bytes, deque[Trial]] = {}  # by what they must have in common, first come first
+        self._split: deque[Pack] = deque()
+
+    def __len__(self) -> int:
+        return sum(map(len, self._waiting.values())) + sum(len(pack.trials) for pack in self._split)
+
+    def next(self, draw: Callable[[], Trial | None]) -> Pack | None:
+        """A pack to hand out now, or None where there is none at the moment."""
+        if self._split:
+            return self._split.popleft()
+        if not self._packs:
+            trial = draw()
+            return Pack((trial,)) if trial else None
+        waiting = len(self)
+        while waiting < LOOK_AHEAD and (trial := draw()):
+            self._waiting.setdefault(self._common(trial), deque()).append(trial)
+            waiting += 1
+        if not self._waiting:
+            return None
+        common, group = next(iter(self._waiting.items()))
+        # no larger than leaves work for all workers
+        size = min(_largest(group[0]), len(group), math.ceil(waiting / self._workers))
+        pack = Pack(tuple(group.popleft() for _ in range(size)))
+        if not group:
+            del self._waiting[common]
+        return pack
+
+    def split(self, pack: Pack) -> None:
+        """A pack failed as a whole: its halves are next, until only the guilty trial fails."""
+        half = len(pack.trials) // 2
+        self._split += [Pack(pack.trials[:half]), Pack(pack.trials[half:])]
+
+    def _common(self, trial: Trial) -> bytes:
+        values: list[Any] = [trial.config[name] for name in self._apart]
+        return to_json([values, trial.data_seed])
+
+
+def _largest(trial: Trial) -> int:
+    device = trial.config["device"]
+    return LARGEST["cuda" if device == "cuda" or (device == "auto" and machine.gpus()) else "cpu"]

@@ -1,0 +1,214 @@
+"""Packs: trials that differ only in what can be stacked train as one network, epoch by epoch on the same batches.
+
+A member of a pack is a network. Trials that differ in nothing but their epochs share one: the shorter ones are
+read off on the way. What a trial gives is what the plain loop gives, to rounding.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import torch
+from torch import nn
+
+from tradewind.folder import RunFolder
+from tradewind.pack import Config, Outcome, Report, Task, Trial
+from tradewind.train.batches import Batch
+from tradewind.train.checkpoint import Progress, save_tensors
+from tradewind.train.optim import learning_rate
+from tradewind.train.plain import DTYPES, EVALUATION_BATCH, Ending, Sets, choose_device, clock, load, place
+from tradewind.train.stack import Stack, Unstackable
+from tradewind.train.stacked import Stacked
+from tradewind.workloads.contract import Data, Workload
+
+PAYS = 0.9  # of the time alone: less gained is not worth the memory
+MEASURED_STEPS = 3
+
+
+@dataclass
+class Member:
+    """One network of a pack, and the trials that want it after different numbers of epochs."""
+
+    config: Config  # of the longest
+    seed: int
+    trials: list[Trial]  # that have not ended, shortest first
+    progress: Progress = field(default_factory=Progress)
+
+
+def members_of(trials: Sequence[Trial]) -> list[Member]:
+    """The networks that these trials need."""
+    found: dict[str, Member] = {}
+    for trial in sorted(trials, key=lambda trial: trial.config["epochs"]):
+        acts = {name: value for name, value in trial.config.items() if name != "epochs"}
+        if trial.config["schedule"] == "cosine":  # its rates depend on the number of epochs
+            acts["epochs"] = trial.config["epochs"]
+        name = json.dumps([acts, trial.seed], sort_keys=True)
+        config = {**trial.config, "seed": trial.seed, "data_seed": trial.data_seed}
+        member = found.setdefault(name, Member(config, trial.seed, []))
+        member.config = config
+        member.trials.append(trial)
+    return list(found.values())
+
+
+class PackTraining:
+    """The networks of a pack in training."""
+
+    def __init__(self, members: Sequence[Member], workload: Workload, sets: Sets, task: Task, report: Report) -> None:
+        self._workload, self._sets, self._task, self._report = workload, sets, task, report
+        self.members = list(members)
+        config = self.members[0].config
+        self._device, self._dtype = choose_device(config["device"]), DTYPES[config["precision"]]
+        self._models = [self._model(member) for member in self.members]
+        self._stack = Stack(self._models, [member.seed for member in self.members], workload)
+        self._optimizer = Stacked(self._stack.rows, [member.config for member in self.members])
+        self._folder = RunFolder(Path(task.run_folder))
+        self._size = len(self.members)
+        self._began = clock(self._device)
+        self._tested: torch.Tensor | None = None  # outputs for the test split after this epoch
+        self.outcomes: list[Outcome] = []
+
+    def check(self) -> None:
+        """Raises Unstackable unless these networks can be trained as one, and are the faster for it."""
+        batch = next(self._sets.train.epoch(0))
+        self._stack.check(self._models[0], batch, self._config())
+        single = Stack(self._models[:1], [self.members[0].seed], self._workload)
+        together_s = self._step_s(self._stack, batch, self._config()) / len(self.members)
+        alone_s = self._step_s(single, batch, self.members[0].config)
+        if together_s > PAYS * alone_s:
+            raise Unstackable(
+                f"a step takes {together_s * 1e3:.2f} ms for each of {len(self.members)} as one, "
+                f"{alone_s * 1e3:.2f} ms alone"
+            )
+
+    def _step_s(self, stack: Stack, batch: Batch, config: Config) -> float:
+        kept = {name: value.clone() for name, value in stack.buffers.items()}
+        seconds = []
+        for _ in range(MEASURED_STEPS):
+            began = clock(self._device)
+            torch.autograd.grad(stack.losses(batch, config).sum(), stack.rows)
+            seconds.append(clock(self._device) - began)
+        stack.buffers = kept
+        return min(seconds)
+
+    def run(self) -> list[Outcome]:
+        """Train until every trial has ended."""
+        while self.members:
+            self._epoch()
+            alive = [number for number, member in enumerate(self.members) if not self._ended(number, member)]
+            if len(alive) < len(self.members):
+                self.members = [self.members[number] for number in alive]
+                if alive:
+                    self._stack.keep(alive)
+                    self._optimizer.keep(alive)
+        return self.outcomes
+
+    def _epoch(self) -> None:
+        self._tested = None
+        epoch = self.members[0].progress.epoch + 1
+        rates = [learning_rate(member.config, epoch) for member in self.members]
+        column = self._column(rates)[:, None]
+        config = self._config()
+        total = torch.zeros(len(self.members), dtype=torch.float64, device=self._device)
+        began = clock(self._device)
+        for batch in self._sets.train.epoch(epoch):
+            losses = self._stack.losses(batch, config)
+            (gradients,) = torch.autograd.grad(losses.sum(), self._stack.rows)
+            self._optimizer.step(self._stack.rows, gradients, column)
+            total += losses.detach() * len(batch.targets)
+        epoch_s = clock(self._device) - began
+        lasts = [{"train_loss": loss} for loss in (total / self._sets.train.count).tolist()]
+        if self._sets.validation is not None:
+            outputs = self._stack.predict(self._sets.validation, EVALUATION_BATCH)
+            for number, last in enumerate(lasts):
+                found = self._scores(number, outputs[number], self._sets.validation.targets)
+                last |= {f"validation_{name}": value for name, value in found.items()}
+        elapsed_s = clock(self._device) - began
+        for member, rate, last in zip(self.members, rates, lasts, strict=True):
+            member.progress.add(rate, epoch_s, elapsed_s, last)
+            for trial in member.trials:
+                self._report(trial.key, epoch, last)
+
+    def _ended(self, number: int, member: Member) -> bool:
+        """Read off the trials of a network that have come to their end; whether all have."""
+        for trial in list(member.trials):
+            ending = Ending(self._task.limits, {**member.config, "epochs": trial.config["epochs"]})
+            if ending.reached(member.progress):
+                member.trials.remove(trial)
+                self.outcomes.append(self._outcome(number, member, trial, ending))
+        return not member.trials
+
+    def _outcome(self, number: int, member: Member, trial: Trial, ending: Ending) -> Outcome:
+        began = clock(self._device)
+        scores: dict[str, float] = {}
+        if ending.state == "done":
+            if self._tested is None:
+                self._tested = self._stack.predict(self._sets.test, EVALUATION_BATCH)
+            scores = self._scores(number, self._tested[number], self._sets.test.targets)
+            config = {**member.config, "epochs": trial.config["epochs"]}
+            save_tensors(self._folder.model(trial.key), self._stack.state(number), {"config": config})
+        progress, now = member.progress, clock(self._device)
+        times = {"compile_s": 0.0, "warmup_s": 0.0, **self._sets.times, **progress.times(), **ending.times}
+        times |= {"test_s": now - began, "pack_wall_s": now - self._began}
+        times["share_s"] = times["pack_wall_s"] / self._size  # an allocation: what a trial takes alone is not known
+        times["wall_s"] = times["data_s"] + times["train_s"] + times["test_s"]
+        facts = {
+            "device": self._device.type, "devices": 1, "precision": member.config["precision"],
+            "packed_with": self._size - 1, "global_batch_size": member.config["batch_size"],
+            "learning_rates": list(progress.rates), "epochs_run": progress.epoch, "resumed_at_epoch": 0,
+            "parameters": self._stack.rows.shape[1], "communication_s": 0.0, "bytes_exchanged": 0, "wait_s": None,
+            "utilisation": None,
+        }  # fmt: skip
+        curve = [dict(row) for row in progress.curve]
+        return Outcome(trial.key, ending.state, ending.reason, {}, times, scores, dict(progress.last), facts, curve)
+
+    def _model(self, member: Member) -> nn.Module:
+        torch.manual_seed(member.seed)
+        return place(self._workload.model(member.config), self._device, self._dtype, self._sets.train.samples)
+
+    def _column(self, values: Sequence[float]) -> torch.Tensor:
+        return torch.tensor(values, dtype=torch.float64, device=self._device).to(self._stack.rows.dtype)
+
+    def _config(self) -> Config:
+        """The config of all networks: a column wherever the workload's own values differ."""
+        config = dict(self.members[0].config)
+        for name, known in self._workload.defaults.items():
+            values = [member.config[name] for member in self.members]
+            if known.stacks and known.kind is float and len(set(values)) > 1:
+                config[name] = self._column(values)
+        return config
+
+    def _scores(self, number: int, outputs: torch.Tensor, targets: torch.Tensor) -> dict[str, float]:
+        with torch.no_grad():
+            loss = self._workload.loss(outputs, targets, self.members[number].config)
+        return {"loss": loss.item(), **self._workload.scores(outputs, targets)}
+
+
+def train_pack(
+    trials: Sequence[Trial], workload: Workload, data: Data, task: Task, report: Report
+) -> dict[str, Outcome]:
+    """The outcome of every trial by its key; trials that differ only in their epochs share a network in any case."""
+    members = members_of(trials)
+    config = members[0].config
+    sets = load(data, config, choose_device(config["device"]), DTYPES[config["precision"]])
+    return {o.key: o for o in _trained(members, lambda some: PackTraining(some, workload, sets, task, report))}
+
+
+def _trained(members: Sequence[Member], training: Callable[[Sequence[Member]], PackTraining]) -> list[Outcome]:
+    """As one where that can be done and pays; a pack too large for its device is halved."""
+    try:
+        together = training(members)
+        if len(members) > 1:
+            together.check()
+        return together.run()
+    except Unstackable as reason:
+        print(f"networks one by one: {reason}")
+        return [outcome for member in members for outcome in training([member]).run()]
+    except torch.OutOfMemoryError:
+        if len(members) == 1:
+            raise
+    torch.cuda.empty_cache()
+    half = len(members) // 2
+    return _trained(members[:half], training) + _trained(members[half:], training)
