@@ -88,11 +88,11 @@ class Batch:
     inputs: torch.Tensor
     targets: torch.Tensor
     index: torch.Tensor
-    epoch: int
+    drops: int | torch.Tensor  # the word of the epoch, from which dropout draws
 
     def words(self) -> torch.Tensor:
         """A word for every sample, from which dropout draws."""
-        return sample_words(start_word(0, self.epoch), self.index)
+        return sample_words(self.drops, self.index)
 
 
 @dataclass
@@ -112,12 +112,23 @@ class TrainingBatches:
         # on a GPU all is queued anyway; torch's own way on a CPU would fight with training for torch's threads
         return overlapped(batches) if self.live and self.live.way == "numba" else batches
 
+    def order(self, epoch: int) -> torch.Tensor:
+        """The indexes of an epoch, in their order."""
+        return epoch_order(self.count, self.data_seed, epoch)
+
+    def batch(self, index: torch.Tensor, epoch: int | torch.Tensor, drops: int | torch.Tensor | None = None) -> Batch:
+        """The samples of these indexes; words in device memory may stand for the epoch, for CUDA graphs."""
+        rows = index % len(self.samples) if self.sources is None else self.sources[index % len(self.sources)]
+        inputs = self.live.batch(rows, index, epoch) if self.live else self.samples.rows(rows)
+        if drops is None:
+            assert isinstance(epoch, int), "words come in pairs"
+            drops = start_word(0, epoch)
+        return Batch(inputs, self.samples.targets[rows], index, drops)
+
     def _batches(self, epoch: int) -> Iterator[Batch]:
-        order = epoch_order(self.count, self.data_seed, epoch).to(self.samples.targets.device)
+        order = self.order(epoch).to(self.samples.targets.device)
         for index in torch.split(order, self.batch_size):
-            rows = index % len(self.samples) if self.sources is None else self.sources[index % len(self.sources)]
-            inputs = self.live.batch(rows, index, epoch) if self.live else self.samples.rows(rows)
-            yield Batch(inputs, self.samples.targets[rows], index, epoch)
+            yield self.batch(index, epoch)
 
 
 def training_batches(

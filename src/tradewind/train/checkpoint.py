@@ -72,18 +72,9 @@ class Checkpoints:
 
     def restore(self, model: nn.Module, optimizer: torch.optim.Optimizer) -> Progress:
         """Go back to the last state kept; a fresh start where there is none that can be read."""
-        try:
-            with safe_open(self.path, framework="pt") as file:
-                tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 (it is no dict)
-                progress = Progress(**json.loads(file.metadata()["progress"]))
-            here = {f"model.{name}": value.shape for name, value in model.state_dict().items()}
-            if here != {name: value.shape for name, value in tensors.items() if name.startswith("model.")}:
-                raise ValueError("it is of another network")
-        except FileNotFoundError:
-            return Progress()
-        except (SafetensorError, OSError, ValueError, TypeError, KeyError) as error:
-            print(f"{self.path}: can't be used ({error}); starting from the first epoch", file=sys.stderr)
-            return Progress()
+        tensors, progress = read(self.path, {name: value.shape for name, value in model.state_dict().items()})
+        if not progress.epoch:
+            return progress
         model.load_state_dict({n[6:]: t for n, t in tensors.items() if n.startswith("model.")})
         state: dict[int, dict[str, Any]] = {}
         for name, tensor in tensors.items():
@@ -95,6 +86,23 @@ class Checkpoints:
         if "random.cuda" in tensors:
             torch.cuda.set_rng_state(tensors["random.cuda"], self.device)
         return progress
+
+
+def read(path: Path, shapes: dict[str, torch.Size] | None = None) -> tuple[dict[str, torch.Tensor], Progress]:
+    """A state that was kept, of a network whose state has these shapes; nothing where there is none to be used."""
+    try:
+        with safe_open(path, framework="pt") as file:
+            tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 (it is no dict)
+            progress = Progress(**json.loads(file.metadata()["progress"]))
+        there = {name[6:]: value.shape for name, value in tensors.items() if name.startswith("model.")}
+        if shapes is not None and there != shapes:
+            raise ValueError("it is of another network")
+    except FileNotFoundError:
+        return {}, Progress()
+    except (SafetensorError, OSError, ValueError, TypeError, KeyError) as error:
+        print(f"{path}: can't be used ({error}); starting from the first epoch", file=sys.stderr)
+        return {}, Progress()
+    return tensors, progress
 
 
 def save_tensors(path: Path, tensors: dict[str, torch.Tensor], progress: dict[str, Any]) -> None:

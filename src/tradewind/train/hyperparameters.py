@@ -48,7 +48,9 @@ TRAINING: dict[str, Hyperparameter] = {
         "nearest", str, choices=EDGES, refusal=edges_complaint, help="augmentation: what is beyond the border"
     ),
     "interpolation": Hyperparameter("linear", str, choices=INTERPOLATIONS, help="augmentation: between grid points"),
-    "precision": Hyperparameter("fp32", str, choices=("fp32", "fp64")),
+    "precision": Hyperparameter(
+        "fp32", str, choices=("auto", "fp32", "tf32", "bf16", "fp64"), help="of products; auto: bf16 on GPUs"
+    ),
     "device": Hyperparameter("auto", str, choices=("auto", "cpu", "cuda")),
     "devices": Hyperparameter(1, int, low=1, high=1, help="how many devices train one network"),
 }

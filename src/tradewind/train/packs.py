@@ -7,8 +7,9 @@ read off on the way. What a trial gives is what the plain loop gives, to roundin
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import torch
@@ -17,11 +18,13 @@ from torch import nn
 from tradewind.folder import RunFolder
 from tradewind.pack import Config, Outcome, Report, Task, Trial
 from tradewind.train.batches import Batch
-from tradewind.train.checkpoint import Progress, save_tensors
+from tradewind.train.checkpoint import MOST_SHARE, Progress, read, save_tensors
 from tradewind.train.optim import learning_rate
-from tradewind.train.plain import DTYPES, EVALUATION_BATCH, Ending, Sets, choose_device, clock, load, place
+from tradewind.train.plain import EVALUATION_BATCH, Ending, Sets, choose_device, clock, load, place
+from tradewind.train.precision import kept_in, resolved
 from tradewind.train.stack import Stack, Unstackable
 from tradewind.train.stacked import Stacked
+from tradewind.train.steps import Steps
 from tradewind.workloads.contract import Data, Workload
 
 PAYS = 0.9  # of the time alone: less gained is not worth the memory
@@ -37,9 +40,28 @@ class Member:
     trials: list[Trial]  # that have not ended, shortest first
     progress: Progress = field(default_factory=Progress)
 
+    @property
+    def key(self) -> str:
+        """Under which its state is kept: the longest trial's."""
+        return self.trials[-1].key
 
-def members_of(trials: Sequence[Trial]) -> list[Member]:
-    """The networks that these trials need."""
+
+def members_of(trials: Sequence[Trial], folder: RunFolder) -> list[Member]:
+    """The networks that these trials need; one that is past the end of a trial already can't serve it any more."""
+    found: list[Member] = []
+    for member in _networks(trials):
+        _, kept = read(folder.checkpoint(member.key))
+        past = [trial for trial in member.trials if trial.config["epochs"] <= kept.epoch]
+        if past:
+            member.trials = member.trials[len(past) :]
+            longest = {**member.config, "epochs": past[-1].config["epochs"]}
+            found.append(Member(longest, member.seed, past))
+        if member.trials:
+            found.append(replace(member, progress=kept))
+    return found
+
+
+def _networks(trials: Sequence[Trial]) -> list[Member]:
     found: dict[str, Member] = {}
     for trial in sorted(trials, key=lambda trial: trial.config["epochs"]):
         acts = {name: value for name, value in trial.config.items() if name != "epochs"}
@@ -60,12 +82,18 @@ class PackTraining:
         self._workload, self._sets, self._task, self._report = workload, sets, task, report
         self.members = list(members)
         config = self.members[0].config
-        self._device, self._dtype = choose_device(config["device"]), DTYPES[config["precision"]]
+        self._device = choose_device(config["device"])
+        self._precision = resolved(config["precision"], self._device)
         self._models = [self._model(member) for member in self.members]
-        self._stack = Stack(self._models, [member.seed for member in self.members], workload)
+        self._stack = Stack(self._models, [member.seed for member in self.members], workload, self._precision)
         self._optimizer = Stacked(self._stack.rows, [member.config for member in self.members])
         self._folder = RunFolder(Path(task.run_folder))
-        self._size = len(self.members)
+        self._together = sum(len(member.trials) for member in self.members)
+        self._checkpoints = PackCheckpoints(self._folder, self._stack, self._optimizer)
+        for number, member in enumerate(self.members):
+            if member.progress.epoch:
+                self._checkpoints.restore(number, member)
+        self._resumed = self.members[0].progress.epoch
         self._began = clock(self._device)
         self._tested: torch.Tensor | None = None  # outputs for the test split after this epoch
         self.outcomes: list[Outcome] = []
@@ -74,7 +102,7 @@ class PackTraining:
         """Raises Unstackable unless these networks can be trained as one, and are the faster for it."""
         batch = next(self._sets.train.epoch(0))
         self._stack.check(self._models[0], batch, self._config())
-        single = Stack(self._models[:1], [self.members[0].seed], self._workload)
+        single = Stack(self._models[:1], [self.members[0].seed], self._workload, self._precision)
         together_s = self._step_s(self._stack, batch, self._config()) / len(self.members)
         alone_s = self._step_s(single, batch, self.members[0].config)
         if together_s > PAYS * alone_s:
@@ -95,38 +123,43 @@ class PackTraining:
 
     def run(self) -> list[Outcome]:
         """Train until every trial has ended."""
-        while self.members:
-            self._epoch()
-            alive = [number for number, member in enumerate(self.members) if not self._ended(number, member)]
-            if len(alive) < len(self.members):
-                self.members = [self.members[number] for number in alive]
-                if alive:
-                    self._stack.keep(alive)
-                    self._optimizer.keep(alive)
-        return self.outcomes
-
-    def _epoch(self) -> None:
-        self._tested = None
-        epoch = self.members[0].progress.epoch + 1
-        rates = [learning_rate(member.config, epoch) for member in self.members]
-        column = self._column(rates)[:, None]
-        config = self._config()
-        total = torch.zeros(len(self.members), dtype=torch.float64, device=self._device)
         began = clock(self._device)
-        for batch in self._sets.train.epoch(epoch):
-            losses = self._stack.losses(batch, config)
-            (gradients,) = torch.autograd.grad(losses.sum(), self._stack.rows)
-            self._optimizer.step(self._stack.rows, gradients, column)
-            total += losses.detach() * len(batch.targets)
+        steps = self._steps()
+        self._warmup_s = clock(self._device) - began
+        while True:
+            self._epoch(steps)
+            self._checkpoints.save(self.members)
+            alive = [number for number, member in enumerate(self.members) if not self._ended(number, member)]
+            if not alive:
+                return self.outcomes
+            if len(alive) <= len(self.members) // 2 or (len(alive) < len(self.members) and not steps.captured):
+                self.members = [self.members[number] for number in alive]
+                self._stack.keep(alive)
+                self._optimizer.keep(alive)
+                steps = self._steps()
+
+    def _steps(self) -> Steps:
+        return Steps(self._stack, self._optimizer, self._sets.train, self._config())
+
+    def _epoch(self, steps: Steps) -> None:
+        self._tested = None
+        epoch = 1 + max(member.progress.epoch for member in self.members)
+        rates = [learning_rate(member.config, epoch) for member in self.members]
+        began = clock(self._device)
+        total = steps.epoch(epoch, self._column(rates)[:, None])
         epoch_s = clock(self._device) - began
         lasts = [{"train_loss": loss} for loss in (total / self._sets.train.count).tolist()]
         if self._sets.validation is not None:
             outputs = self._stack.predict(self._sets.validation, EVALUATION_BATCH)
             for number, last in enumerate(lasts):
+                if not self.members[number].trials:
+                    continue
                 found = self._scores(number, outputs[number], self._sets.validation.targets)
                 last |= {f"validation_{name}": value for name, value in found.items()}
         elapsed_s = clock(self._device) - began
         for member, rate, last in zip(self.members, rates, lasts, strict=True):
+            if not member.trials:
+                continue  # it goes on in the graph, unheeded, until half of them have ended
             member.progress.add(rate, epoch_s, elapsed_s, last)
             for trial in member.trials:
                 self._report(trial.key, epoch, last)
@@ -150,14 +183,16 @@ class PackTraining:
             config = {**member.config, "epochs": trial.config["epochs"]}
             save_tensors(self._folder.model(trial.key), self._stack.state(number), {"config": config})
         progress, now = member.progress, clock(self._device)
-        times = {"compile_s": 0.0, "warmup_s": 0.0, **self._sets.times, **progress.times(), **ending.times}
+        times = {"compile_s": 0.0, "warmup_s": self._warmup_s, **self._sets.times, **progress.times(), **ending.times}
         times |= {"test_s": now - began, "pack_wall_s": now - self._began}
-        times["share_s"] = times["pack_wall_s"] / self._size  # an allocation: what a trial takes alone is not known
+        times["share_s"] = times["pack_wall_s"] / self._together  # allotted: what it takes alone is not known
+        if self._together == 1:
+            del times["pack_wall_s"], times["share_s"]
         times["wall_s"] = times["data_s"] + times["train_s"] + times["test_s"]
         facts = {
-            "device": self._device.type, "devices": 1, "precision": member.config["precision"],
-            "packed_with": self._size - 1, "global_batch_size": member.config["batch_size"],
-            "learning_rates": list(progress.rates), "epochs_run": progress.epoch, "resumed_at_epoch": 0,
+            "device": self._device.type, "devices": 1, "precision": self._precision,
+            "packed_with": self._together - 1, "global_batch_size": member.config["batch_size"],
+            "learning_rates": list(progress.rates), "epochs_run": progress.epoch, "resumed_at_epoch": self._resumed,
             "parameters": self._stack.rows.shape[1], "communication_s": 0.0, "bytes_exchanged": 0, "wait_s": None,
             "utilisation": None,
         }  # fmt: skip
@@ -166,7 +201,9 @@ class PackTraining:
 
     def _model(self, member: Member) -> nn.Module:
         torch.manual_seed(member.seed)
-        return place(self._workload.model(member.config), self._device, self._dtype, self._sets.train.samples)
+        return place(
+            self._workload.model(member.config), self._device, kept_in(self._precision), self._sets.train.samples
+        )
 
     def _column(self, values: Sequence[float]) -> torch.Tensor:
         return torch.tensor(values, dtype=torch.float64, device=self._device).to(self._stack.rows.dtype)
@@ -186,14 +223,61 @@ class PackTraining:
         return {"loss": loss.item(), **self._workload.scores(outputs, targets)}
 
 
+class PackCheckpoints:
+    """The states of the networks of a pack, each in a file as the plain loop would write it."""
+
+    def __init__(self, folder: RunFolder, stack: Stack, optimizer: Stacked) -> None:
+        self._folder, self._stack, self._optimizer = folder, stack, optimizer
+        self._cost_s, self._since = 0.0, time.perf_counter()
+
+    def save(self, members: Sequence[Member]) -> None:
+        """Keep all states, unless that would take more than its share of the time."""
+        began = time.perf_counter()
+        if (began - self._since) * MOST_SHARE < self._cost_s:
+            return
+        moments = {name: self._stack.split(rows) for name, rows in self._optimizer.state().items()}
+        for number, member in enumerate(members):
+            if member.trials:
+                tensors = {f"model.{name}": value for name, value in self._stack.state(number).items()}
+                for name, pieces in moments.items():
+                    tensors |= {f"optimizer.{k}.{name}": piece[number] for k, piece in enumerate(pieces)}
+                count = self._optimizer.count.to(torch.float32)
+                tensors |= {f"optimizer.{k}.step": count for k in range(len(pieces)) if "exp_avg" in moments}
+                tensors["random.cpu"] = torch.get_rng_state()
+                save_tensors(self._folder.checkpoint(member.key), tensors, member.progress.__dict__)
+        self._since = time.perf_counter()
+        self._cost_s = self._since - began
+
+    def restore(self, number: int, member: Member) -> None:
+        """Set one network to the state that was kept."""
+        tensors, _ = read(self._folder.checkpoint(member.key))
+        self._stack.load(number, {name[6:]: value for name, value in tensors.items() if name.startswith("model.")})
+        for name, rows in self._optimizer.state().items():
+            for k, piece in enumerate(self._stack.split(rows)):
+                if f"optimizer.{k}.{name}" in tensors:
+                    piece[number].copy_(tensors[f"optimizer.{k}.{name}"])
+        if "optimizer.0.step" in tensors:
+            self._optimizer.count.copy_(tensors["optimizer.0.step"])
+
+
 def train_pack(
     trials: Sequence[Trial], workload: Workload, data: Data, task: Task, report: Report
 ) -> dict[str, Outcome]:
     """The outcome of every trial by its key; trials that differ only in their epochs share a network in any case."""
-    members = members_of(trials)
+    members = members_of(trials, RunFolder(Path(task.run_folder)))
     config = members[0].config
-    sets = load(data, config, choose_device(config["device"]), DTYPES[config["precision"]])
-    return {o.key: o for o in _trained(members, lambda some: PackTraining(some, workload, sets, task, report))}
+    device = choose_device(config["device"])
+    sets = load(data, config, device, kept_in(resolved(config["precision"], device)))
+
+    def training(some: Sequence[Member]) -> PackTraining:
+        return PackTraining(some, workload, sets, task, report)
+
+    epochs = dict.fromkeys(member.progress.epoch for member in members)  # only equals can keep step
+    return {
+        outcome.key: outcome
+        for epoch in epochs
+        for outcome in _trained([member for member in members if member.progress.epoch == epoch], training)
+    }
 
 
 def _trained(members: Sequence[Member], training: Callable[[Sequence[Member]], PackTraining]) -> list[Outcome]:

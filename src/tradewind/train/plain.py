@@ -18,16 +18,18 @@ from tradewind.train.checkpoint import Checkpoints, Progress, save_tensors
 from tradewind.train.dropout import keyed, set_samples
 from tradewind.train.judgement import all_finite, on_target
 from tradewind.train.optim import learning_rate, make_optimizer
+from tradewind.train.precision import computing, kept_in, resolved
 from tradewind.workloads.contract import Data, Workload
 
-DTYPES = {"fp32": torch.float32, "fp64": torch.float64}
 EVALUATION_BATCH = 2048
 
 
 def train(trial: Trial, workload: Workload, data: Data, task: Task, report: Report) -> Outcome:
     """Train one network from its config: epochs of steps, validation, a test at the end."""
     config: Config = {**trial.config, "seed": trial.seed, "data_seed": trial.data_seed}
-    device, dtype = choose_device(config["device"]), DTYPES[config["precision"]]
+    device = choose_device(config["device"])
+    precision = resolved(config["precision"], device)
+    dtype = kept_in(precision)
     sets = load(data, config, device, dtype)
 
     torch.manual_seed(trial.seed)
@@ -53,7 +55,9 @@ def train(trial: Trial, workload: Workload, data: Data, task: Task, report: Repo
         for batch in sets.train.epoch(epoch):
             set_samples(dropouts, batch.words)
             optimizer.zero_grad(set_to_none=True)
-            loss = workload.loss(model(batch.inputs), batch.targets, config)
+            with computing(precision, device):
+                outputs = model(batch.inputs)
+            loss = workload.loss(outputs.to(dtype), batch.targets, config)
             loss.backward()  # type: ignore[no-untyped-call]
             optimizer.step()
             total += loss.detach() * len(batch.targets)  # stays on the device: no waiting inside an epoch
@@ -73,7 +77,7 @@ def train(trial: Trial, workload: Workload, data: Data, task: Task, report: Repo
     if ending.state == "done":
         save_tensors(folder.model(trial.key), model.state_dict(), {"config": config})
     facts = {
-        "device": device.type, "devices": 1, "precision": config["precision"], "packed_with": 0,
+        "device": device.type, "devices": 1, "precision": precision, "packed_with": 0,
         "global_batch_size": config["batch_size"], "learning_rates": progress.rates, "epochs_run": progress.epoch,
         "resumed_at_epoch": resumed_at_epoch, "parameters": sum(p.numel() for p in model.parameters()),
         "communication_s": 0.0, "bytes_exchanged": 0, "wait_s": None, "utilisation": None,  # None: not measured

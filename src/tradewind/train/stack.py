@@ -13,9 +13,11 @@ from torch.func import functional_call, vmap
 from tradewind.pack import Config
 from tradewind.train.batches import Batch, Samples
 from tradewind.train.dropout import KeyedDropout, keyed, set_samples
+from tradewind.train.precision import computing
 from tradewind.workloads.contract import Workload
 
-CLOSE = {torch.float32: 2e-3, torch.float64: 1e-9}  # a gradient in the stack and alone, of its largest element
+# a gradient in the stack and alone may differ by this share of its largest element
+CLOSE = {"fp64": 1e-9, "fp32": 2e-3, "tf32": 2e-2, "bf16": 1e-1}
 
 
 class Unstackable(Exception):
@@ -25,8 +27,8 @@ class Unstackable(Exception):
 class Stack:
     """Row m of `rows` holds all parameters of network m, and row m of every buffer its buffers."""
 
-    def __init__(self, models: Sequence[nn.Module], seeds: Sequence[int], workload: Workload) -> None:
-        self._workload = workload
+    def __init__(self, models: Sequence[nn.Module], seeds: Sequence[int], workload: Workload, precision: str) -> None:
+        self._workload, self._precision = workload, precision
         layers = [keyed(model, seed) for model, seed in zip(models, seeds, strict=True)]
         parameters = [dict(model.named_parameters()) for model in models]
         buffers = [dict(model.named_buffers()) for model in models]
@@ -103,10 +105,12 @@ class Stack:
         self.buffers = kept
         set_samples([layer for layer in model.train().modules() if isinstance(layer, KeyedDropout)], batch.words)
         own = {name: value[0] if isinstance(value, torch.Tensor) else value for name, value in config.items()}
-        loss = self._workload.loss(model(batch.inputs), batch.targets, own)
-        alone = torch.autograd.grad(loss, list(model.parameters()))
+        with computing(self._precision, self.rows.device):
+            outputs = model(batch.inputs).to(self.rows.dtype)
+        alone = torch.autograd.grad(self._workload.loss(outputs, batch.targets, own), list(model.parameters()))
+        close = CLOSE[self._precision]
         for name, one, other in zip(self._shapes, alone, self.split(stacked), strict=True):
-            if not (one - other[0]).abs().max() <= CLOSE[one.dtype] * one.abs().max() + 1e-12:
+            if not (one - other[0]).abs().max() <= close * one.abs().max() + 1e-12:
                 raise Unstackable(f"{name}: its gradient in the stack is not the one alone")
 
     def _parameters(self) -> dict[str, torch.Tensor]:
@@ -120,7 +124,9 @@ class Stack:
             return found
 
         state = {**self._parameters(), **self.buffers}
-        if len(self) == 1:  # stacking a single one costs time and gives nothing
-            return one({name: value[0] for name, value in state.items()}, self._words[0], self._rates[0])[None]
-        outputs: torch.Tensor = vmap(one, randomness="error")(state, self._words, self._rates)
-        return outputs
+        with computing(self._precision, self.rows.device):
+            if len(self) == 1:  # stacking a single one costs time and gives nothing
+                alone = {name: value[0] for name, value in state.items()}
+                return one(alone, self._words[0], self._rates[0])[None].to(self.rows.dtype)
+            outputs: torch.Tensor = vmap(one, randomness="error")(state, self._words, self._rates)
+            return outputs.to(self.rows.dtype)

@@ -51,6 +51,20 @@ class Stacked:
         spread = (second.sqrt() / bias2.sqrt()).add_(EPSILON)
         parameters.sub_((rates / bias1) * (first / spread))
 
+    def state(self) -> dict[str, torch.Tensor]:
+        """What lies in rows as the parameters do, under torch's names."""
+        names = ["momentum_buffer"] if self._kind == "sgd" else ["exp_avg", "exp_avg_sq"]
+        return dict(zip(names, self._buffers, strict=True))
+
+    @property
+    def count(self) -> torch.Tensor:
+        """How many steps were taken, which may be set."""
+        return self._count
+
+    def tensors(self) -> list[torch.Tensor]:
+        """All that a step changes besides the parameters."""
+        return [self._count, *self._buffers]
+
     def keep(self, numbers: Sequence[int]) -> None:
         """Go on with these rows only."""
         rows = torch.tensor(numbers, device=self._count.device)

@@ -32,13 +32,21 @@ class Trainer:
 
     def fit(self, pack: Pack, report: Report) -> list[Outcome]:
         """Train every trial of the pack: as one where they can be stacked, else one after the other."""
-        if len(pack.trials) == 1 or not self._network:
+        if not self._network:
             return [self._fit(trial, report) for trial in pack.trials]
         from tradewind.train.packs import train_pack
+        from tradewind.train.plain import choose_device
 
+        if len(pack.trials) == 1 and choose_device(pack.trials[0].config["device"]).type == "cpu":
+            return [self._fit(pack.trials[0], report)]
         _forget_peak()
-        found = train_pack(pack.trials, *self._data(pack.trials[0]), self._task, report)
+        began = time.perf_counter()
+        workload, data = self._data(pack.trials[0])
+        load_s = time.perf_counter() - began
+        found = train_pack(pack.trials, workload, data, self._task, report)
         for outcome in found.values():
+            outcome.times["data_s"] += load_s
+            outcome.times["wall_s"] += load_s
             outcome.facts["peak_memory_bytes"] = _peak()
         return [found[trial.key] for trial in pack.trials]
 

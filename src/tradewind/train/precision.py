@@ -1,0 +1,32 @@
+"""Precisions: in what a network is kept and in what its products are computed."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import torch
+
+
+def resolved(name: str, device: torch.device) -> str:
+    """The precision that a config means by `auto`: the fastest that trains as well, which is fp32 on a CPU."""
+    if name != "auto":
+        return name if device.type == "cuda" or name in {"fp32", "fp64"} else "fp32"
+    return "bf16" if device.type == "cuda" and torch.cuda.is_bf16_supported() else "fp32"
+
+
+def kept_in(precision: str) -> torch.dtype:
+    """The type of parameters and samples; products may be coarser."""
+    return torch.float64 if precision == "fp64" else torch.float32
+
+
+@contextmanager
+def computing(precision: str, device: torch.device) -> Iterator[None]:
+    """Products inside are computed so; fp32 means it, though torch's convolutions use tf32 unless told."""
+    before = torch.backends.cuda.matmul.allow_tf32, torch.backends.cudnn.allow_tf32
+    torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = precision == "tf32"
+    try:
+        with torch.autocast(device.type, torch.bfloat16, enabled=precision == "bf16"):
+            yield
+    finally:
+        torch.backends.cuda.matmul.allow_tf32, torch.backends.cudnn.allow_tf32 = before

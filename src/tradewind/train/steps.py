@@ -1,0 +1,110 @@
+"""The steps of an epoch: one after the other, or on a GPU one CUDA graph replayed for every batch.
+
+In a graph nothing may be decided on the host. So the order of the samples, the place in it, the epoch (as words
+from which augmentation and dropout draw) and the rates lie in device memory, and the host only overwrites them.
+"""
+
+from __future__ import annotations
+
+import torch
+
+from tradewind.noise import signed, start_word
+from tradewind.pack import Config
+from tradewind.train.batches import Batch, TrainingBatches
+from tradewind.train.stack import Stack
+from tradewind.train.stacked import Stacked
+
+WARM_UP_STEPS = 3  # libraries choose their kernels in the first steps, which no graph may hold
+
+
+class Steps:
+    """Trains the networks of a stack on the batches of an epoch."""
+
+    def __init__(self, stack: Stack, optimizer: Stacked, batches: TrainingBatches, config: Config) -> None:
+        self._stack, self._optimizer, self._batches, self._config = stack, optimizer, batches, config
+        self._rates = torch.zeros(len(stack), 1, dtype=stack.rows.dtype, device=stack.rows.device)
+        self._total = torch.zeros(len(stack), dtype=torch.float64, device=stack.rows.device)
+        self._graph = self._captured() if self._capturable() else None
+
+    @property
+    def captured(self) -> bool:
+        """Whether the steps are one graph, for as many networks as there were when it was made."""
+        return self._graph is not None
+
+    def epoch(self, epoch: int, rates: torch.Tensor) -> torch.Tensor:
+        """Train on every batch; the sum of each network's losses over all samples."""
+        self._rates.copy_(rates)
+        self._total.zero_()
+        if self._graph is None:
+            for batch in self._batches.epoch(epoch):
+                self._step(batch)
+            return self._total
+        self._set(epoch)
+        size = self._batches.batch_size
+        for _ in range(self._batches.count // size):
+            self._graph.replay()
+        if rest := self._batches.count % size:
+            self._step(self._batches.batch(self._order[-rest:], epoch))
+        return self._total
+
+    def _step(self, batch: Batch) -> None:
+        losses = self._stack.losses(batch, self._config)
+        (gradients,) = torch.autograd.grad(losses.sum(), self._stack.rows)
+        self._optimizer.step(self._stack.rows, gradients, self._rates)
+        self._total += losses.detach() * len(batch.targets)
+
+    def _capturable(self) -> bool:
+        batches = self._batches
+        return (
+            self._stack.rows.is_cuda
+            and batches.count >= batches.batch_size
+            and (batches.live is None or batches.live.way == "triton")
+        )
+
+    def _captured(self) -> torch.cuda.CUDAGraph | None:
+        """The graph of one step, or None where this network's step can't be one."""
+        device, batches = self._stack.rows.device, self._batches
+        self._order = torch.zeros(batches.count, dtype=torch.int64, device=device)
+        self._place = torch.zeros((), dtype=torch.int64, device=device)
+        self._span = torch.arange(batches.batch_size, device=device)
+        self._moves, self._drops = (torch.zeros(1, dtype=torch.int64, device=device) for _ in range(2))
+        state = [
+            self._stack.rows,
+            *self._stack.buffers.values(),
+            *self._optimizer.tensors(),
+            self._total,
+            self._place,
+        ]
+        kept = [tensor.detach().clone() for tensor in state]
+        graph = torch.cuda.CUDAGraph()
+        try:
+            self._set(0)
+            aside = torch.cuda.Stream()  # type: ignore[no-untyped-call]
+            aside.wait_stream(torch.cuda.current_stream())
+            with torch.cuda.stream(aside):
+                for _ in range(WARM_UP_STEPS):
+                    self._device_step()
+            torch.cuda.current_stream().wait_stream(aside)
+            with torch.cuda.graph(graph):
+                self._device_step()
+        except torch.OutOfMemoryError:
+            raise
+        except RuntimeError as error:
+            print(f"steps one by one, since they make no CUDA graph: {str(error).splitlines()[0]}")
+            graph = None  # type: ignore[assignment]
+        with torch.no_grad():
+            for tensor, value in zip(state, kept, strict=True):
+                tensor.copy_(value)
+        return graph
+
+    def _set(self, epoch: int) -> None:
+        self._order.copy_(self._batches.order(epoch))
+        self._place.zero_()
+        self._drops.fill_(signed(start_word(0, epoch)))
+        if self._batches.live is not None:
+            self._moves.copy_(self._batches.live.start(epoch))
+
+    def _device_step(self) -> None:
+        index = self._order[(self._place + self._span) % len(self._order)]
+        self._step(self._batches.batch(index, self._moves, self._drops))
+        self._place += len(self._span)
