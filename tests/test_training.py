@@ -24,12 +24,13 @@ from torch.nn import functional
 import tradewind
 from tradewind.folder import RunFolder
 from tradewind.machine import cores
+from tradewind.noise import sample_words, start_word
 from tradewind.pack import Outcome, Pack, Report, Task, Trial
 from tradewind.schedule.trials import Trials
 from tradewind.study import Study
 from tradewind.train import checkpoint
 from tradewind.train.batches import TrainingBatches, epoch_order, prepared, training_batches
-from tradewind.train.dropout import keyed, set_batch
+from tradewind.train.dropout import keyed, set_samples
 from tradewind.train.trainer import Trainer
 from tradewind.workloads.networks import StormNetwork
 from tradewind.workloads.storm import Storm
@@ -242,7 +243,7 @@ def by_hand(optimizer: Callable[[nn.Module], torch.optim.Optimizer], batch_size:
     steps = optimizer(model)
     for epoch in (1, 2):
         for rows in epoch_order(len(targets), 0, epoch).split(batch_size):
-            set_batch(dropouts, epoch, rows)
+            set_samples(dropouts, lambda: sample_words(start_word(0, epoch), rows))  # noqa: B023
             steps.zero_grad()
             outputs = model(images[rows].movedim(-1, 1))
             loss = functional.binary_cross_entropy_with_logits(outputs, targets[rows], pos_weight=torch.ones(()))

@@ -110,29 +110,41 @@ def renames(pairs: list[str]) -> dict[str, str]:
 
 
 def storm_data(
-    name: str, folder: Path | None, count: int | None, seed: int, options: dict[str, Any], picture: Path | None
+    name: str, folder: Path | None, making: dict[str, Any], options: dict[str, Any], picture: Path | None
 ) -> str:
     """Import or make storms; what they are like."""
     from tradewind.report.storms import look, summary
     from tradewind.workloads.storm import CHANNELS, Storm
+    from tradewind.workloads.storms import best_device, storms_cached
 
+    many, out = making["count"], making["out"]
     if name != "storms":
         raise Mistake(f"no data set {name!r}; {nearest(name, ['storms'])}")
-    if (folder is None) == (count is None):
-        raise Mistake("data storms: say either --from FOLDER or --synthetic N")
-    if folder is not None:
+    if (folder is None) == (many is None) or (out is not None and many is None):
+        raise Mistake(
+            "data storms: say either --from FOLDER or --synthetic N, the latter with --out FOLDER if you like"
+        )
+    if picture is not None and picture.suffix != ".png":
+        raise Mistake(f"--look {picture}: found {picture.suffix or 'no ending'!r}; allowed: .png")
+    if many is not None and many < 8:
+        raise Mistake(f"--synthetic {many}: allowed: 8 or more")
+    written = ""
+    if folder is not None or out is not None:
+        if out is not None:
+            from tradewind.workloads.storm_files import write_runs
+
+            runs = write_runs(out, many, making["seed"], device=best_device(making["device"]))
+            written = f"\n{many:,} storms of {len(runs)} model runs written to {out}"
         channels = options["channels"].split(",") if options["channels"] else CHANNELS
-        storm = Storm(source="files", folder=str(folder), **{**options, "channels": channels})
+        storm = Storm(source="files", folder=str(folder or out), **{**options, "channels": channels})
     else:
-        many = count or 0
+        storms_cached(many, making["seed"], best_device(making["device"]))
         train, validation = many * 3 // 4, many // 16
-        storm = Storm(train=train, validation=validation, test=many - train - validation, seed=seed)
+        storm = Storm(train=train, validation=validation, test=many - train - validation, seed=making["seed"])
     data = storm.data({"data_seed": 0})
     if picture is not None:
-        if picture.suffix != ".png":
-            raise Mistake(f"--look {picture}: found {picture.suffix or 'no ending'!r}; allowed: .png")
         look(data, storm.channels, picture)
-    return summary(data, storm.channels)
+    return summary(data, storm.channels) + written
 
 
 def advise_command(run: Path, as_json: bool) -> str:

@@ -48,6 +48,10 @@ def data(
     ] = None,
     synthetic: Annotated[int | None, typer.Option(metavar="N", help="Make N synthetic storms.")] = None,
     seed: Annotated[int, typer.Option(metavar="S", help="Of the synthetic storms.")] = 0,
+    out: Annotated[
+        Path | None, typer.Option(metavar="FOLDER", help="Write the synthetic storms there as netCDF and CSV.")
+    ] = None,
+    device: Annotated[str, typer.Option(help="Where synthetic storms are made: auto, cpu or cuda.")] = "auto",
     channels: Annotated[
         str, typer.Option(metavar="V,…", help="Which variables; default reflectivity and wind.")
     ] = "",
@@ -63,7 +67,8 @@ def data(
     from tradewind.commands import storm_data
 
     options = {"channels": channels, "label": label, "rule": rule, "threshold": threshold, "before": before}
-    typer.echo(storm_data(name, from_, synthetic, seed, options, look))
+    making = {"count": synthetic, "seed": seed, "out": out, "device": device}
+    typer.echo(storm_data(name, from_, making, options, look))
 
 
 @app.command(epilog="Example: tradewind studies quick > mine.json")

@@ -1,0 +1,197 @@
+"""Turns: while a trial is timed, no other one runs on its cores or GPUs."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import pytest
+from test_engines import TRADEWIND, executions
+
+from tradewind.results import Results
+
+HOLDER = """
+import sys
+from tradewind.occupancy import Turn
+turn = Turn(sys.argv[2:], sys.argv[1] == "time")
+for line in sys.stdin:
+    if line == "enter\\n":
+        turn.__enter__()
+    elif line == "leave\\n":
+        turn.__exit__()
+    elif line == "ask\\n":
+        print(turn.at_once(), flush=True)
+        continue
+    print(line, end="", flush=True)
+"""
+
+Holder = subprocess.Popen[str]
+Start = Callable[..., Holder]
+
+
+@pytest.fixture
+def start(tmp_path: Path) -> Iterator[Start]:
+    """Starts processes that enter and leave a turn as told; their locks are those of this test alone."""
+    started: list[Holder] = []
+
+    def begin(purpose: str, *things: str) -> Holder:
+        started.append(
+            subprocess.Popen(
+                [sys.executable, "-c", HOLDER, purpose, *(things or ("core-0", "core-1"))],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                text=True,
+                env={**os.environ, "TMPDIR": str(tmp_path)},
+            )
+        )
+        os.set_blocking(started[-1].stdout.fileno(), False)  # type: ignore[union-attr]
+        return started[-1]
+
+    yield begin
+    for process in started:
+        process.kill()
+        process.communicate()
+
+
+def tell(holder: Holder, word: str) -> None:
+    assert holder.stdin is not None
+    holder.stdin.write(f"{word}\n")
+    holder.stdin.flush()
+
+
+def answer(holder: Holder, within_s: float) -> str:
+    """What it answers; nothing while it waits."""
+    assert holder.stdout is not None
+    deadline = time.monotonic() + within_s
+    while time.monotonic() < deadline:
+        if line := holder.stdout.readline():
+            return line.strip()
+        time.sleep(0.005)
+    return ""
+
+
+def does(holder: Holder, word: str) -> None:
+    """Tell it, and wait until it has done so."""
+    tell(holder, word)
+    assert answer(holder, 10.0) == word
+
+
+def waits(holder: Holder) -> bool:
+    return answer(holder, 0.3) == ""
+
+
+@pytest.mark.parametrize("second", ["tune", "time"])
+def test_who_times_is_alone(start: Start, second: str) -> None:
+    first, other = start("time"), start(second)
+    does(first, "enter")
+    tell(other, "ask")
+    assert answer(other, 10.0) == "False"
+    tell(other, "enter")
+    assert waits(other)
+    does(first, "leave")
+    assert answer(other, 10.0) == "enter"
+
+
+def test_who_times_waits_for_those_that_tune(start: Start) -> None:
+    tuned, timed = start("tune"), start("time")
+    does(tuned, "enter")
+    tell(timed, "enter")
+    assert waits(timed)
+    does(tuned, "leave")
+    assert answer(timed, 10.0) == "enter"
+
+
+def test_those_that_tune_share(start: Start) -> None:
+    first, second = start("tune"), start("tune")
+    does(first, "enter")
+    tell(second, "ask")
+    assert answer(second, 10.0) == "True"
+    does(second, "enter")
+
+
+def test_other_cores_and_gpus_are_not_waited_for(start: Start) -> None:
+    first, second, both = start("time", "GPU-a"), start("time", "GPU-b"), start("time", "GPU-b", "GPU-a")
+    does(first, "enter")
+    does(second, "enter")
+    tell(both, "enter")
+    does(first, "leave")
+    assert waits(both)
+    does(second, "leave")
+    assert answer(both, 10.0) == "enter"
+
+
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM])
+def test_a_killed_holder_frees_its_turn(start: Start, number: int) -> None:
+    first, second = start("time"), start("time")
+    does(first, "enter")
+    tell(second, "enter")
+    assert waits(second)
+    first.send_signal(number)
+    assert answer(second, 10.0) == "enter"
+
+
+def test_a_stream_of_tuned_trials_does_not_starve_a_timed_one(start: Start) -> None:
+    tuned, timed = [start("tune") for _ in range(3)], start("time")
+    for one in tuned[:2]:
+        does(one, "enter")
+    tell(timed, "enter")
+    assert waits(timed)
+    tell(tuned[2], "enter")
+    assert waits(tuned[2])  # it came later
+    does(tuned[0], "leave")
+    tell(tuned[0], "enter")
+    assert waits(tuned[0])
+    does(tuned[1], "leave")
+    assert answer(timed, 10.0) == "enter"
+    assert waits(tuned[0])
+    does(timed, "leave")
+    assert {answer(one, 10.0) for one in (tuned[0], tuned[2])} == {"enter"}
+
+
+# By the front door.
+
+MODULE = """
+import os, pathlib, time
+
+def trial(config, trial):
+    handle = os.open(pathlib.Path(__file__).parent / "executions", os.O_APPEND | os.O_CREAT | os.O_WRONLY)
+    os.write(handle, f"{trial.number}\\n".encode())
+    os.close(handle)
+    time.sleep(0.05)
+    return trial.number
+"""
+
+
+def overlaps(records: list[dict[str, Any]]) -> int:
+    spans = sorted((record["started"], record["finished"]) for record in records)
+    return sum(start < end for (_, end), (start, _) in pairwise(spans))
+
+
+def test_two_jobs_that_time_on_one_folder_never_run_trials_at_once(tmp_path: Path) -> None:
+    (tmp_path / "work.py").write_text(MODULE)
+    study = {"name": "timed", "workload": "work.py:trial", "space": {"n": list(range(30))}, "purpose": "time"}
+    (tmp_path / "study.json").write_text(json.dumps(study))
+    command = [str(TRADEWIND), "run", "study.json", "--out", "run", "--quiet"]
+    environment = {**os.environ, "TMPDIR": str(tmp_path)}
+    both = [subprocess.Popen(command, cwd=tmp_path, env=environment, stderr=subprocess.PIPE) for _ in range(2)]
+    try:
+        for job in both:
+            _, errors = job.communicate(timeout=60)
+            assert (job.returncode, errors) == (0, b"")
+    finally:
+        for job in both:
+            job.kill()
+            job.communicate()
+    records = list(Results.load(tmp_path / "run").records())
+    assert sorted(map(int, executions(tmp_path))) == list(range(30))
+    assert sorted(record["trial"] for record in records) == list(range(30))
+    assert len({record["log"]["file"] for record in records}) == 2, "both jobs had a part"
+    assert overlaps(records) == 0
