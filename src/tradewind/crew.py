@@ -14,11 +14,11 @@ from tradewind.engine.executor import dask
 from tradewind.engine.mpi import Mpi, follow
 from tradewind.engine.processes import Processes
 from tradewind.engine.serial import Serial
-from tradewind.engine.world import World, launched, lonely_tasks
+from tradewind.engine.world import RankZeroGone, World, launched, lonely_tasks, number_of
 from tradewind.errors import Mistake, StudyError, nearest
 from tradewind.folder import RunFolder
 from tradewind.pack import Place, Seat, Share
-from tradewind.schedule.placement import place
+from tradewind.schedule.placement import place, taking_turns
 from tradewind.schedule.trials import Trials
 
 ENGINES = ("auto", "serial", "processes", "mpi", "dask")
@@ -112,13 +112,11 @@ def share_of(how: Options, world: World | None) -> Share | None:
         return Share(how.rank, how.of)
     if world is not None:
         return Share(world.rank, world.size, watches=not world.rank)
-    environment = os.environ
-    if "SLURM_ARRAY_TASK_ID" in environment:
-        first = int(environment.get("SLURM_ARRAY_TASK_MIN", 0))
-        count = int(environment.get("SLURM_ARRAY_TASK_COUNT", 1))
-        return Share(int(environment["SLURM_ARRAY_TASK_ID"]) - first, count)
-    if "SLURM_PROCID" in environment:
-        return Share(int(environment["SLURM_PROCID"]), int(environment.get("SLURM_NTASKS") or 1))
+    if "SLURM_ARRAY_TASK_ID" in os.environ:
+        first, count = number_of("SLURM_ARRAY_TASK_MIN", 0), number_of("SLURM_ARRAY_TASK_COUNT", 1)
+        return Share(number_of("SLURM_ARRAY_TASK_ID", 0) - first, count)
+    if "SLURM_PROCID" in os.environ:
+        return Share(number_of("SLURM_PROCID", 0), number_of("SLURM_NTASKS", 1))
     raise Mistake(
         "--schedule synchronous: which share is this? start it by mpiexec or srun, in a Slurm array, "
         "or say --rank I --of N"
@@ -136,7 +134,9 @@ def others_of(world: World | None, how: Options) -> Iterator[Callable[[], bool]]
             if rank:
                 world.send(rank, "share", place)
     try:
-        yield world.at_work if not world.rank else lambda: False
+        yield world.at_work if not world.rank else world.called_off
+        if world.rank and 0 in world.dead:
+            raise RankZeroGone("rank 0 has died; the same command goes on with the run")
     finally:
         if world.rank:
             world.send(0, "done")
@@ -155,7 +155,10 @@ def workers_of(trials: Trials, folder: RunFolder, how: Options, owner: str, worl
     elif world is not None and world.rank:
         engine = Processes(TRAINER, task, [world.place], folder.logs, owner)
     elif world is not None:
-        world.places = place(world.gather(), trials.study.purpose, on_gpus=True)
+        seats = world.gather()
+        world.places = place(seats, trials.study.purpose, on_gpus=True)
+        if how.schedule == "synchronous":
+            world.places = [*taking_turns(world.places, seats)]
         for rank in set(range(world.size)) - world.dead:
             folder.keep_machine(world.where(rank)["machine"], world.where(rank)["facts"])
         engine = (

@@ -13,6 +13,7 @@ import sys
 from dataclasses import dataclass
 from functools import cache
 from importlib import metadata
+from itertools import takewhile
 from pathlib import Path
 from typing import Any
 
@@ -48,7 +49,9 @@ def _gpus() -> tuple[tuple[str, str], ...]:
     wanted = [word.strip() for word in visible.split(",")]
     by_number = {str(number): gpu for number, gpu in enumerate(there)}
     by_name = {word: gpu for word in wanted for gpu in there if gpu[0].startswith(word)}
-    return tuple(found for word in wanted if (found := by_number.get(word) or by_name.get(word)))
+    known = {**by_name, **by_number}
+    # as CUDA does: none of those behind one that is not there
+    return tuple(known[word] for word in takewhile(known.__contains__, wanted))
 
 
 def gpus() -> tuple[str, ...]:

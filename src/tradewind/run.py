@@ -125,6 +125,7 @@ class Loop:
     ) -> None:  # fmt: skip
         self.trials, self.folder, self.engine, self.watch = trials, folder, engine, watch
         self.edition = trials.study.digest()
+        self.rank = share.rank if share else 0
         self.journal = Journal(folder, owner)
         results = Results.load(folder.path)
         history = History(results, owner)
@@ -152,7 +153,7 @@ class Loop:
     def run(self) -> None:
         """Hand out, train, record, until every trial has ended."""
         try:
-            while not self.over or self.others_work():
+            while self.others_work() or not self.over:
                 if time.monotonic() > self.deadline:
                     raise KeyboardInterrupt("time is up")
                 while self.engine.free() and (pack := self.packing.next(self.schedule.next)):
@@ -210,6 +211,8 @@ class Loop:
         if len(event.pack.trials) > 1 and all(outcome.state == "failed" for outcome in event.outcomes):
             self.packing.split(event.pack)
             return
+        if "facts" in event.where:
+            self.folder.keep_machine(event.where["machine"], event.where["facts"])
         for trial, outcome in zip(event.pack.trials, event.outcomes, strict=True):
             # a signal may have come between handing it out and noting that
             self.written[trial.key] = self.in_flight.pop(trial.key, (event.worker, trial))
@@ -223,7 +226,7 @@ class Loop:
 
     def _about(self, trial: Trial, outcome: Outcome, event: Ended) -> Record:
         """The record of a trial: what its worker saw, and who, where and when."""
-        where = event.where or {"rank": 0, "host": machine.facts()["host"], "machine": machine.name()}
+        where = event.where or {"rank": self.rank, "host": machine.facts()["host"], "machine": machine.name()}
         return {
             "key": trial.key, "trial": trial.trial, "repeat": trial.repeat, "config": trial.config,
             "seed": trial.seed, "data_seed": trial.data_seed, "state": outcome.state, "reason": outcome.reason,

