@@ -7,9 +7,8 @@ read off on the way. What a trial gives is what the plain loop gives, to roundin
 from __future__ import annotations
 
 import json
-import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from pathlib import Path
 
 import torch
@@ -18,7 +17,8 @@ from torch import nn
 from tradewind.folder import RunFolder
 from tradewind.pack import Config, Outcome, Report, Task, Trial
 from tradewind.train.batches import Batch
-from tradewind.train.checkpoint import MOST_SHARE, Progress, read, save_tensors
+from tradewind.train.checkpoint import read, save_tensors
+from tradewind.train.member import Member, PackCheckpoints
 from tradewind.train.optim import learning_rate
 from tradewind.train.plain import EVALUATION_BATCH, Ending, Sets, choose_device, clock, load, place
 from tradewind.train.precision import kept_in, resolved
@@ -29,21 +29,8 @@ from tradewind.workloads.contract import Data, Workload
 
 PAYS = 0.9  # of the time alone: less gained is not worth the memory
 MEASURED_STEPS = 3
-
-
-@dataclass
-class Member:
-    """One network of a pack, and the trials that want it after different numbers of epochs."""
-
-    config: Config  # of the longest
-    seed: int
-    trials: list[Trial]  # that have not ended, shortest first
-    progress: Progress = field(default_factory=Progress)
-
-    @property
-    def key(self) -> str:
-        """Under which its state is kept: the longest trial's."""
-        return self.trials[-1].key
+COMPILING_S = 25.0  # about what it takes
+COMPILED_SAVES = 0.35  # of the time of a step, at the least
 
 
 def members_of(trials: Sequence[Trial], folder: RunFolder) -> list[Member]:
@@ -96,6 +83,7 @@ class PackTraining:
         self._resumed = self.members[0].progress.epoch
         self._began = clock(self._device)
         self._tested: torch.Tensor | None = None  # outputs for the test split after this epoch
+        self._compile_s = self._warmup_s = 0.0
         self.outcomes: list[Outcome] = []
 
     def check(self) -> None:
@@ -123,9 +111,7 @@ class PackTraining:
 
     def run(self) -> list[Outcome]:
         """Train until every trial has ended."""
-        began = clock(self._device)
         steps = self._steps()
-        self._warmup_s = clock(self._device) - began
         while True:
             self._epoch(steps)
             self._checkpoints.save(self.members)
@@ -139,7 +125,21 @@ class PackTraining:
                 steps = self._steps()
 
     def _steps(self) -> Steps:
-        return Steps(self._stack, self._optimizer, self._sets.train, self._config())
+        """The steps from here on; compiled where that is expected to pay for itself, and does."""
+        about = self._stack, self._optimizer, self._sets.train, self._config()
+        began = clock(self._device)
+        steps = Steps(*about)
+        self._warmup_s += clock(self._device) - began
+        epochs = max(member.config["epochs"] - member.progress.epoch for member in self.members)
+        if (
+            epochs * self._sets.train.count / self._sets.train.batch_size * steps.step_s * COMPILED_SAVES
+            < COMPILING_S
+        ):
+            return steps
+        began = clock(self._device)
+        compiled = Steps(*about, compiled=True)
+        self._compile_s += clock(self._device) - began
+        return compiled if 0 < compiled.step_s < steps.step_s else steps
 
     def _epoch(self, steps: Steps) -> None:
         self._tested = None
@@ -183,7 +183,13 @@ class PackTraining:
             config = {**member.config, "epochs": trial.config["epochs"]}
             save_tensors(self._folder.model(trial.key), self._stack.state(number), {"config": config})
         progress, now = member.progress, clock(self._device)
-        times = {"compile_s": 0.0, "warmup_s": self._warmup_s, **self._sets.times, **progress.times(), **ending.times}
+        times = {
+            "compile_s": self._compile_s,
+            "warmup_s": self._warmup_s,
+            **self._sets.times,
+            **progress.times(),
+            **ending.times,
+        }
         times |= {"test_s": now - began, "pack_wall_s": now - self._began}
         times["share_s"] = times["pack_wall_s"] / self._together  # allotted: what it takes alone is not known
         if self._together == 1:
@@ -221,43 +227,6 @@ class PackTraining:
         with torch.no_grad():
             loss = self._workload.loss(outputs, targets, self.members[number].config)
         return {"loss": loss.item(), **self._workload.scores(outputs, targets)}
-
-
-class PackCheckpoints:
-    """The states of the networks of a pack, each in a file as the plain loop would write it."""
-
-    def __init__(self, folder: RunFolder, stack: Stack, optimizer: Stacked) -> None:
-        self._folder, self._stack, self._optimizer = folder, stack, optimizer
-        self._cost_s, self._since = 0.0, time.perf_counter()
-
-    def save(self, members: Sequence[Member]) -> None:
-        """Keep all states, unless that would take more than its share of the time."""
-        began = time.perf_counter()
-        if (began - self._since) * MOST_SHARE < self._cost_s:
-            return
-        moments = {name: self._stack.split(rows) for name, rows in self._optimizer.state().items()}
-        for number, member in enumerate(members):
-            if member.trials:
-                tensors = {f"model.{name}": value for name, value in self._stack.state(number).items()}
-                for name, pieces in moments.items():
-                    tensors |= {f"optimizer.{k}.{name}": piece[number] for k, piece in enumerate(pieces)}
-                count = self._optimizer.count.to(torch.float32)
-                tensors |= {f"optimizer.{k}.step": count for k in range(len(pieces)) if "exp_avg" in moments}
-                tensors["random.cpu"] = torch.get_rng_state()
-                save_tensors(self._folder.checkpoint(member.key), tensors, member.progress.__dict__)
-        self._since = time.perf_counter()
-        self._cost_s = self._since - began
-
-    def restore(self, number: int, member: Member) -> None:
-        """Set one network to the state that was kept."""
-        tensors, _ = read(self._folder.checkpoint(member.key))
-        self._stack.load(number, {name[6:]: value for name, value in tensors.items() if name.startswith("model.")})
-        for name, rows in self._optimizer.state().items():
-            for k, piece in enumerate(self._stack.split(rows)):
-                if f"optimizer.{k}.{name}" in tensors:
-                    piece[number].copy_(tensors[f"optimizer.{k}.{name}"])
-        if "optimizer.0.step" in tensors:
-            self._optimizer.count.copy_(tensors["optimizer.0.step"])
 
 
 def train_pack(

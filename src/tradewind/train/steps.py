@@ -6,6 +6,8 @@ from which augmentation and dropout draw) and the rates lie in device memory, an
 
 from __future__ import annotations
 
+from typing import Any
+
 import torch
 
 from tradewind.noise import signed, start_word
@@ -15,13 +17,21 @@ from tradewind.train.stack import Stack
 from tradewind.train.stacked import Stacked
 
 WARM_UP_STEPS = 3  # libraries choose their kernels in the first steps, which no graph may hold
+TIMED_STEPS = 20
 
 
 class Steps:
     """Trains the networks of a stack on the batches of an epoch."""
 
-    def __init__(self, stack: Stack, optimizer: Stacked, batches: TrainingBatches, config: Config) -> None:
+    def __init__(
+        self, stack: Stack, optimizer: Stacked, batches: TrainingBatches, config: Config, compiled: bool = False
+    ) -> None:
         self._stack, self._optimizer, self._batches, self._config = stack, optimizer, batches, config
+        self._losses: Any = stack.losses
+        self._optimize: Any = optimizer.step
+        if compiled:
+            self._losses, self._optimize = (torch.compile(f, dynamic=False) for f in (stack.losses, optimizer.step))
+        self.step_s = 0.0  # of a captured step
         self._rates = torch.zeros(len(stack), 1, dtype=stack.rows.dtype, device=stack.rows.device)
         self._total = torch.zeros(len(stack), dtype=torch.float64, device=stack.rows.device)
         self._graph = self._captured() if self._capturable() else None
@@ -48,9 +58,9 @@ class Steps:
         return self._total
 
     def _step(self, batch: Batch) -> None:
-        losses = self._stack.losses(batch, self._config)
+        losses = self._losses(batch, self._config)
         (gradients,) = torch.autograd.grad(losses.sum(), self._stack.rows)
-        self._optimizer.step(self._stack.rows, gradients, self._rates)
+        self._optimize(self._stack.rows, gradients, self._rates)
         self._total += losses.detach() * len(batch.targets)
 
     def _capturable(self) -> bool:
@@ -87,6 +97,7 @@ class Steps:
             torch.cuda.current_stream().wait_stream(aside)
             with torch.cuda.graph(graph):
                 self._device_step()
+            self.step_s = _replay_s(graph)
         except torch.OutOfMemoryError:
             raise
         except RuntimeError as error:
@@ -108,3 +119,15 @@ class Steps:
         index = self._order[(self._place + self._span) % len(self._order)]
         self._step(self._batches.batch(index, self._moves, self._drops))
         self._place += len(self._span)
+
+
+def _replay_s(graph: torch.cuda.CUDAGraph) -> float:
+    """What a replay takes; it changes all that a step changes."""
+    begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))  # type: ignore[no-untyped-call]
+    graph.replay()
+    begin.record()
+    for _ in range(TIMED_STEPS):
+        graph.replay()
+    end.record()
+    end.synchronize()
+    return float(begin.elapsed_time(end)) / 1000 / TIMED_STEPS

@@ -1,0 +1,67 @@
+"""The networks of a pack, and how their states are kept."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import torch
+
+from tradewind.folder import RunFolder
+from tradewind.pack import Config, Trial
+from tradewind.train.checkpoint import MOST_SHARE, Progress, read, save_tensors
+from tradewind.train.stack import Stack
+from tradewind.train.stacked import Stacked
+
+
+@dataclass
+class Member:
+    """One network of a pack, and the trials that want it after different numbers of epochs."""
+
+    config: Config  # of the longest
+    seed: int
+    trials: list[Trial]  # that have not ended, shortest first
+    progress: Progress = field(default_factory=Progress)
+
+    @property
+    def key(self) -> str:
+        """Under which its state is kept: the longest trial's."""
+        return self.trials[-1].key
+
+
+class PackCheckpoints:
+    """The states of the networks of a pack, each in a file as the plain loop would write it."""
+
+    def __init__(self, folder: RunFolder, stack: Stack, optimizer: Stacked) -> None:
+        self._folder, self._stack, self._optimizer = folder, stack, optimizer
+        self._cost_s, self._since = 0.0, time.perf_counter()
+
+    def save(self, members: Sequence[Member]) -> None:
+        """Keep all states, unless that would take more than its share of the time."""
+        began = time.perf_counter()
+        if (began - self._since) * MOST_SHARE < self._cost_s:
+            return
+        moments = {name: self._stack.split(rows) for name, rows in self._optimizer.state().items()}
+        for number, member in enumerate(members):
+            if member.trials:
+                tensors = {f"model.{name}": value for name, value in self._stack.state(number).items()}
+                for name, pieces in moments.items():
+                    tensors |= {f"optimizer.{k}.{name}": piece[number] for k, piece in enumerate(pieces)}
+                count = self._optimizer.count.to(torch.float32)
+                tensors |= {f"optimizer.{k}.step": count for k in range(len(pieces)) if "exp_avg" in moments}
+                tensors["random.cpu"] = torch.get_rng_state()
+                save_tensors(self._folder.checkpoint(member.key), tensors, member.progress.__dict__)
+        self._since = time.perf_counter()
+        self._cost_s = self._since - began
+
+    def restore(self, number: int, member: Member) -> None:
+        """Set one network to the state that was kept."""
+        tensors, _ = read(self._folder.checkpoint(member.key))
+        self._stack.load(number, {name[6:]: value for name, value in tensors.items() if name.startswith("model.")})
+        for name, rows in self._optimizer.state().items():
+            for k, piece in enumerate(self._stack.split(rows)):
+                if f"optimizer.{k}.{name}" in tensors:
+                    piece[number].copy_(tensors[f"optimizer.{k}.{name}"])
+        if "optimizer.0.step" in tensors:
+            self._optimizer.count.copy_(tensors["optimizer.0.step"])
