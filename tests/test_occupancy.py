@@ -16,6 +16,7 @@ from typing import Any
 import pytest
 from test_engines import TRADEWIND, executions
 
+from tradewind.occupancy import Turn
 from tradewind.results import Results
 
 HOLDER = """
@@ -195,3 +196,25 @@ def test_two_jobs_that_time_on_one_folder_never_run_trials_at_once(tmp_path: Pat
     assert sorted(record["trial"] for record in records) == list(range(30))
     assert len({record["log"]["file"] for record in records}) == 2, "both jobs had a part"
     assert overlaps(records) == 0
+
+
+def test_a_signal_while_waiting_leaves_no_gate_closed() -> None:
+    thing = f"signal-{os.getpid()}"
+    tuned, timed = Turn([thing], alone=False), Turn([thing], alone=True)
+
+    def ring(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    before = signal.signal(signal.SIGALRM, ring)
+    try:
+        with tuned:
+            signal.setitimer(signal.ITIMER_REAL, 0.2)
+            with pytest.raises(KeyboardInterrupt), timed:
+                raise AssertionError("another one computes")
+            assert Turn([thing], alone=False).at_once()
+    finally:
+        signal.signal(signal.SIGALRM, before)
+    with timed:
+        assert not Turn([thing], alone=False).at_once()
+    tuned.close()
+    timed.close()

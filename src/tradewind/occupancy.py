@@ -24,24 +24,35 @@ class Turn:
         self._locks = [lock for thing in sorted(things) if (lock := _open(thing)) is not None]
 
     def __enter__(self) -> None:
-        for gate, lock in self._locks:
-            fcntl.flock(gate, self._kind)
-            fcntl.flock(lock, self._kind)
-            fcntl.flock(gate, fcntl.LOCK_UN)
+        try:
+            for gate, lock in self._locks:
+                fcntl.flock(gate, self._kind)
+                fcntl.flock(lock, self._kind)
+                fcntl.flock(gate, fcntl.LOCK_UN)
+        except BaseException:  # a signal's, while waiting: a gate that stays closed would stop everybody
+            self.__exit__()
+            raise
 
     def __exit__(self, *_: object) -> None:
         for pair in self._locks:
-            fcntl.flock(pair[1], fcntl.LOCK_UN)
+            for handle in pair:
+                fcntl.flock(handle, fcntl.LOCK_UN)
+
+    def close(self) -> None:
+        """Give the locks back for good."""
+        while self._locks:
+            for handle in self._locks.pop():
+                os.close(handle)
 
     def at_once(self) -> bool:
         """Whether nobody has to be waited for at this moment."""
         try:
-            for gate, lock in self._locks:
-                for handle in (gate, lock):
-                    fcntl.flock(handle, self._kind | fcntl.LOCK_NB)
-                    fcntl.flock(handle, fcntl.LOCK_UN)
+            for handle in (handle for pair in self._locks for handle in pair):
+                fcntl.flock(handle, self._kind | fcntl.LOCK_NB)
         except BlockingIOError:
             return False
+        finally:
+            self.__exit__()
         return True
 
 

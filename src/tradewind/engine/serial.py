@@ -83,7 +83,8 @@ class Serial:
         return [*events, Ended(0, pack, outcomes, started, time.time(), place)]
 
     def close(self) -> None:
-        """Nothing to end."""
+        """There is no worker to end."""
+        self._turn.close()
 
     def _fit(self, pack: Pack, report: Report, log: TextIO) -> list[Outcome]:
         out, err = (Tee(terminal, log) if self._echo else Tee(log) for terminal in (sys.stdout, sys.stderr))

@@ -33,6 +33,7 @@ from tradewind.claims import Claims
 from tradewind.errors import DataError
 from tradewind.folder import RunFolder, write_aside
 from tradewind.train.recipe import Array, Recipe, memory_order
+from tradewind.workloads.cache import cache_folder
 from tradewind.workloads.contract import Split
 
 FORMAT = 1
@@ -109,11 +110,6 @@ def stored(recipe: Recipe) -> Stored:
     except OSError as error:
         raise DataError(f"{folder}: samples can't be kept there ({error}); set TRADEWIND_CACHE") from error
     return found
-
-
-def cache_folder() -> Path:
-    """Where stores are kept."""
-    return Path(os.environ.get("TRADEWIND_CACHE") or Path.home() / ".cache" / "tradewind")
 
 
 def checksum(content: Array) -> str:

@@ -15,9 +15,14 @@ from tradewind.errors import DataError
 Arrays = tuple[np.ndarray[Any, Any], ...]
 
 
+def cache_folder() -> Path:
+    """Where data are kept from run to run."""
+    return Path(os.environ.get("TRADEWIND_CACHE") or Path.home() / ".cache" / "tradewind")
+
+
 def cached(name: str, parts: Sequence[str], make: Callable[[], Arrays]) -> Arrays:
     """The arrays stored under a name that stands for their content, mapped; made if absent or unreadable."""
-    folder = Path(os.environ.get("TRADEWIND_CACHE") or Path.home() / ".cache" / "tradewind")
+    folder = cache_folder()
     paths = [folder / f"{name}.{part}.npy" for part in parts]
     try:
         return _mapped(paths)
