@@ -14,7 +14,7 @@ import pytest
 
 import tradewind.cli
 
-pytest_plugins = ["slurm_cluster"]
+pytest_plugins = ["system", "slurm_cluster"]
 
 TRADEWIND = Path(sys.executable).parent / "tradewind"
 

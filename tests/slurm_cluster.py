@@ -1,8 +1,7 @@
 """A real Slurm of four nodes on this host, for one session: its own munge, controller, ports and folder.
 
 A pytest plugin: `pytest_plugins = ["slurm_cluster"]` in a test file, then the fixture `slurm`, or `slurm_mpi`
-where tests start MPI ranks by srun. Where Slurm is missing, it is installed only when that is asked for
-(CI=true or SYSTEM=1, as root with apt); otherwise the tests are skipped, with one loud line at the end.
+where tests start MPI ranks by srun. Where Slurm is missing, see `system`.
 """
 
 from __future__ import annotations
@@ -19,14 +18,13 @@ from pathlib import Path
 
 import psutil
 import pytest
+from system import install, may_install, skip
 
 NODES = ("n1", "n2", "n3", "n4")
 MAX_ARRAY_SIZE = 20
 PACKAGES = ("slurm-wlm", "munge", "libpmix2")
 PROGRAMS = ("munged", "slurmctld", "slurmd", "sbatch", "srun", "scontrol")
 WHERE = f"/usr/sbin:/sbin:{os.environ['PATH']}"
-SKIPPED = "no Slurm here"
-HOW = "run them as root on Debian with: SYSTEM=1 make test"
 CONF = """\
 ClusterName=tradewind
 SlurmctldHost={host}(127.0.0.1)
@@ -213,22 +211,9 @@ def wait_until(
         time.sleep(every_s)
 
 
-def may_install() -> bool:
-    """Whether system packages may be installed: only where somebody has asked for it."""
-    asked = os.environ.get("CI") == "true" or os.environ.get("SYSTEM") == "1"
-    return asked and os.geteuid() == 0 and shutil.which("apt-get") is not None
-
-
 def missing() -> str:
     """The first of Slurm's programs that is not here, or nothing."""
     return next((name for name in PROGRAMS if not shutil.which(name, path=WHERE)), "")
-
-
-def install() -> None:
-    """Slurm and munge from the distribution's packages."""
-    env = {**os.environ, "DEBIAN_FRONTEND": "noninteractive"}
-    for words in (["update"], ["install", "-y", "--no-install-recommends", *PACKAGES]):
-        subprocess.run(["apt-get", "-qq", *words], env=env, stdout=subprocess.DEVNULL, check=True, timeout=300)
 
 
 def pmix_library() -> Path | None:
@@ -241,9 +226,9 @@ def pmix_library() -> Path | None:
 def slurm(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SlurmCluster]:
     """A running cluster of four nodes, and an environment in which sbatch and the others find it."""
     if missing() and may_install():
-        install()
+        install(*PACKAGES)
     if missing() or os.geteuid() != 0:
-        pytest.skip(f"{SKIPPED}: {missing() or 'its daemons need root'}; {HOW}")
+        skip(f"Slurm ({missing() or 'its daemons need root'})")
     library = pmix_library()  # looked for when slurmd starts
     if library is not None and not library.exists() and may_install():
         library.symlink_to("libpmix.so.2")
@@ -264,13 +249,5 @@ def slurm_mpi(slurm: SlurmCluster) -> SlurmCluster:
     """The same cluster, where `srun --mpi=pmix` starts MPI ranks."""
     library = pmix_library()
     if library is None or not library.exists():
-        pytest.skip(f"{SKIPPED} with PMIx: {library or 'libpmix2'}; {HOW}")
+        skip(f"Slurm with PMIx ({library or 'libpmix2'})")
     return slurm
-
-
-def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
-    """One loud line that names what was not tested."""
-    reports = terminalreporter.stats.get("skipped", [])
-    names = [report.nodeid for report in reports if SKIPPED in str(report.longrepr)]
-    if names:
-        terminalreporter.write_line(f"NOT TESTED, {SKIPPED}: {', '.join(names)}; {HOW}", red=True, bold=True)

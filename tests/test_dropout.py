@@ -79,7 +79,7 @@ def test_elements_are_dropped_independently_of_their_neighbours() -> None:
 @pytest.mark.parametrize("rate", RATES)
 def test_what_is_kept_is_scaled_so_that_the_mean_stays(rate: float) -> None:
     found = drawn(layer(rate), (400, 100))
-    assert found[found > 0].unique().tolist() == pytest.approx([1 / (1 - rate)], rel=1e-6)
+    assert sorted(set(found[found > 0].tolist())) == pytest.approx([1 / (1 - rate)], rel=1e-6)
     assert found.mean().item() == pytest.approx(1, abs=spread(rate, found.numel()) / (1 - rate))
 
 
@@ -168,7 +168,7 @@ def test_masks_differ_by_seed_layer_epoch_and_sample() -> None:
 
 def test_no_two_samples_of_an_epoch_have_the_same_mask() -> None:
     masks = drawn(layer(), (4000, 64)) > 0
-    assert len(masks.unique(dim=0)) == 4000
+    assert len(set(map(tuple, masks.tolist()))) == 4000
 
 
 # Whole channels.

@@ -28,8 +28,8 @@ from tradewind.train.stacked import Stacked
 from tradewind.train.trainer import Trainer
 from tradewind.workloads import find, make
 
-STORMS = {"train": 48, "validation": 24, "test": 24}
-SMALL = {"filters": [2, 3], "kernel": 3, "batch_size": 20, "precision": "fp64", "epochs": 3}
+STORMS = {"train": 24, "validation": 16, "test": 16}
+SMALL = {"filters": [2, 3], "kernel": 3, "batch_size": 10, "precision": "fp64", "epochs": 3}
 
 Write = Callable[..., Path]
 
@@ -122,7 +122,7 @@ def assert_same(one: Outcome, other: Outcome, most: float) -> None:
         assert mine.keys() == its.keys()
         for name in mine:
             if name != "elapsed_s" and (math.isfinite(mine[name]) or math.isfinite(its[name])):
-                assert abs(mine[name] - its[name]) <= most, (name, mine, its)
+                assert abs(mine[name] - its[name]) <= most * max(1.0, abs(mine[name])), (name, mine, its)
 
 
 def assert_all_same(plain: Trained, packed: Trained, most: float = 1e-9) -> None:
@@ -139,7 +139,7 @@ def assert_all_same(plain: Trained, packed: Trained, most: float = 1e-9) -> None
 
 # Stacked optimisers.
 
-ROWS = [
+ROWS: list[dict[str, Any]] = [
     {"learning_rate": 1e-3, "momentum": 0.0, "beta1": 0.9, "beta2": 0.999, "weight_decay": 0.0},
     {"learning_rate": 1e-1, "momentum": 0.9, "beta1": 0.8, "beta2": 0.95, "weight_decay": 0.1},
     {"learning_rate": 1e-2, "momentum": 0.5, "beta1": 0.0, "beta2": 0.5, "weight_decay": 0.01},
@@ -188,8 +188,9 @@ MEMBERS: dict[int, dict[str, Any]] = {
 }
 
 
-@pytest.mark.parametrize("augment", ["none", "pre", "live"])
-@pytest.mark.parametrize("size", MEMBERS)
+@pytest.mark.parametrize(
+    ("size", "augment"), [(1, "none"), (1, "live"), (3, "none"), (3, "pre"), (3, "live"), (16, "none"), (16, "live")]
+)
 def test_a_pack_gives_the_losses_of_the_plain_loop(size: int, augment: str, tmp_path: Path) -> None:
     here = storms(tmp_path, MEMBERS[size], augment=augment, data_multiplier=2)
     plain, packed = here.plain(), here.packed()
@@ -204,9 +205,9 @@ def test_a_pack_gives_the_losses_of_the_plain_loop(size: int, augment: str, tmp_
 def test_members_with_dropout_rates_of_their_own_are_as_alone(
     rates: list[float], augment: str, tmp_path: Path
 ) -> None:
-    here = storms(tmp_path, {"dropout": rates, "learning_rate": RATES}, augment=augment)
+    here = storms(tmp_path, {"dropout": rates, "learning_rate": RATES[1:3]}, augment=augment)
     plain, packed = here.plain(), here.packed()
-    assert {o.facts["packed_with"] for o in packed.outcomes} == {4 * len(rates) - 1}
+    assert {o.facts["packed_with"] for o in packed.outcomes} == {2 * len(rates) - 1}
     assert_all_same(plain, packed)
 
 
@@ -244,11 +245,11 @@ def test_members_with_optimizer_options_of_their_own_are_as_alone(
 
 
 def test_members_with_schedules_of_their_own_are_as_alone(tmp_path: Path) -> None:
-    space = {"schedule": ["constant", "step", "cosine"], "step_epochs": [1, 2], "step_factor": [0.1, 0.5]}
-    here = storms(tmp_path, space, learning_rate=0.01)
+    space = {"schedule": ["constant", "step", "cosine"], "step_factor": [0.1, 0.5]}
+    here = storms(tmp_path, space, learning_rate=0.01, step_epochs=2)
     packed = here.packed()
     assert_all_same(here.plain(), packed)
-    assert {o.facts["packed_with"] for o in packed.outcomes} == {11}
+    assert {o.facts["packed_with"] for o in packed.outcomes} == {5}
 
 
 def test_repeats_are_packed_with_seeds_of_their_own(tmp_path: Path) -> None:
@@ -260,20 +261,18 @@ def test_repeats_are_packed_with_seeds_of_their_own(tmp_path: Path) -> None:
 
 
 def test_in_single_precision_packs_agree_over_twenty_steps(tmp_path: Path) -> None:
-    here = storms(
-        tmp_path, {"learning_rate": RATES, "dropout": [0.3, 0.6]}, precision="fp32", epochs=4, batch_size=10
-    )
+    here = storms(tmp_path, {"learning_rate": RATES, "dropout": [0.3, 0.6]}, precision="fp32", epochs=4, batch_size=5)
     packed = here.packed()
     assert_all_same(here.plain(), packed, 1e-4)
-    assert len(packed.outcomes[0].curve) * math.ceil(48 / 10) == 20
+    assert len(packed.outcomes[0].curve) * math.ceil(24 / 5) == 20
 
 
 def test_a_trial_is_the_same_in_any_pack_and_in_any_order(tmp_path: Path) -> None:
-    here = storms(tmp_path, {"learning_rate": RATES, "dropout": [0.3, 0.6]}, repeats=2, epochs=2)
+    here = storms(tmp_path, {"learning_rate": RATES[:3], "dropout": [0.3, 0.6]}, repeats=2, epochs=2)
     whole = here.packed()
     chance = np.random.default_rng(0)
-    for size in (2, 5, 9, 16):
-        part = here.packed([int(k) for k in chance.permutation(16)[:size]])
+    for size in (2, 5, 12):
+        part = here.packed([int(k) for k in chance.permutation(12)[:size]])
         assert {o.facts["packed_with"] for o in part.outcomes} == {size - 1}
         assert_all_same(whole, part, 1e-12)
 
@@ -295,10 +294,8 @@ def test_a_pack_leaves_torchs_settings_and_no_gradient_graph(tmp_path: Path) -> 
 
 
 def test_members_that_reach_the_target_leave_and_the_others_go_on_as_alone(tmp_path: Path) -> None:
-    space = {"learning_rate": [1e-4, 1e-3, 1e-2, 3e-2], "dropout": [0.3, 0.6]}
-    free = storms(tmp_path / "free", space, epochs=6).plain()
-    goal = float(np.median([row["train_loss"] for o in free.outcomes for row in o.curve]))
-    here = storms(tmp_path, space, stop={"max_epochs": 6, "target": {"train_loss": goal}}, epochs=6)
+    space = {"learning_rate": [1e-4, 1e-2, 3e-2, 0.1]}
+    here = storms(tmp_path, space, stop={"max_epochs": 6, "target": {"train_loss": 0.3}}, epochs=6, dropout=0.3)
     plain, packed = here.plain(), here.packed()
     assert_all_same(plain, packed)
     assert len({o.facts["epochs_run"] for o in packed.outcomes}) > 2
@@ -350,7 +347,7 @@ class Cut(Exception):
         ({"learning_rate": [1e-2, 1e60], "epochs": [3, 5]}, {}, {"optimizer": "sgd"}),
         (
             {"learning_rate": [1e-4, 1e-2, 3e-2, 0.1]},
-            {"max_epochs": 5, "target": {"train_loss": 0.675}},
+            {"max_epochs": 5, "target": {"train_loss": 0.3}},
             {"epochs": 5},
         ),
     ],
@@ -410,10 +407,10 @@ def test_trials_that_differ_in_epochs_share_a_network_and_are_read_off_on_the_wa
 
 
 def test_a_pack_trains_as_many_epochs_as_its_longest_trial(tmp_path: Path, epochs_begun: list[int]) -> None:
-    here = storms(tmp_path, {"epochs": [1, 2, 5], "learning_rate": RATES, "dropout": [0.2, 0.6]})
+    here = storms(tmp_path, {"epochs": [1, 2, 5], "learning_rate": RATES[:2], "dropout": [0.2, 0.6]})
     packed = here.packed()
     assert [epoch for epoch in epochs_begun if epoch] == [1, 2, 3, 4, 5]
-    assert len(members_of(here.trials, RunFolder.create(tmp_path / "empty"))) == 8
+    assert len(members_of(here.trials, RunFolder.create(tmp_path / "empty"))) == 4
     assert_all_same(here.plain(), packed)
 
 
@@ -710,9 +707,10 @@ ODD = ["functional", "recurrent", "asking", "cumulative", "attending", "frozen",
        "projecting", "sharing", "time first", "weighted", "spectral"]  # fmt: skip
 
 
-def zoo(folder: Path, write_study: Write, kind: str, space: Mapping[str, Any], repeats: int = 2) -> Plan:
+def zoo(folder: Path, write_study: Write, kind: str, space: Mapping[str, Any], repeats: int = 1) -> Plan:
     """Trials of a network of one's own."""
     fixed = {"kind": kind, "batch_size": 12, "precision": "fp64", "optimizer": "adamw", "weight_decay": 0.1}
+    fixed |= {} if "epochs" in space else {"epochs": 3}
     content = {"name": "zoo", "workload": "work:Zoo", "space": space, "fixed": fixed, "repeats": repeats}
     return plan(folder, Study.load(write_study(content, ZOO)))
 
@@ -737,7 +735,7 @@ def assert_weights_load(plan: Plan, packed: Trained) -> None:
 def test_a_network_of_ones_own_is_packed_or_trained_one_by_one_and_always_as_alone(
     kind: str, tmp_path: Path, write_study: Write, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    here = zoo(tmp_path, write_study, kind, {"learning_rate": [0.003, 0.03], "epochs": [1, 3]})
+    here = zoo(tmp_path, write_study, kind, {"learning_rate": [0.003, 0.03]}, repeats=2)
     plain = here.plain()
     assert {o.state for o in plain.outcomes} == {"done"}
     capsys.readouterr()
@@ -750,7 +748,7 @@ def test_a_network_of_ones_own_is_packed_or_trained_one_by_one_and_always_as_alo
 
 @pytest.mark.parametrize("kind", [*STACKED, *ODD])
 def test_a_network_of_ones_own_is_read_off_on_the_way_as_alone(kind: str, tmp_path: Path, write_study: Write) -> None:
-    here = zoo(tmp_path, write_study, kind, {"epochs": [1, 3]}, repeats=1)
+    here = zoo(tmp_path, write_study, kind, {"epochs": [1, 3]})
     packed = here.packed()
     assert_all_same(here.plain(), packed)
     assert_weights_load(here, packed)
@@ -843,9 +841,9 @@ def test_hyperparameters_of_ones_own_that_stack_are_as_alone(
     assert_all_same(here.plain(), here.packed())
 
 
-@pytest.mark.parametrize("after", [1, 9, 13, 14, 17, 30])
+@pytest.mark.parametrize("after", [1, 9, 14, 17])
 def test_a_pack_that_runs_out_of_memory_is_halved_and_ends_as_alone(
-    after: int, tmp_path: Path, write_study: Write
+    after: int, tmp_path: Path, write_study: Write, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """At any moment: while it is tried out, in an epoch, at a test on the way."""
     space = {"learning_rate": [0.003, 0.01, 0.03], "epochs": [1, 2, 4]}
@@ -853,6 +851,8 @@ def test_a_pack_that_runs_out_of_memory_is_halved_and_ends_as_alone(
     here = own(tmp_path / "tired", write_study, space, tired_after=after)
     packed = here.packed()
     assert after < sys.modules["work"].FORWARDS
+    assert "one by one" not in capsys.readouterr().out
+    assert max(o.facts["packed_with"] for o in packed.outcomes) > 2
     for trial, expected, found in zip(here.trials, patient.outcomes, packed.outcomes, strict=True):
         assert found.state == "done"
         assert found.facts["epochs_run"] == len(found.curve) == trial.config["epochs"]
@@ -864,7 +864,7 @@ def test_a_pack_that_runs_out_of_memory_is_halved_and_ends_as_alone(
 # The front door.
 
 
-@pytest.mark.parametrize("kind", ["dense", "tied", "fleeting", "residual"])
+@pytest.mark.parametrize("kind", ["tied", "fleeting", "residual"])
 def test_the_best_network_of_a_pack_is_made_again_from_its_weights(
     kind: str, tmp_path: Path, write_study: Write
 ) -> None:
