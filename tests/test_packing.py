@@ -367,7 +367,6 @@ def test_a_run_of_packs_that_is_killed_goes_on_and_counts_every_trial_once(
     assert results.counts() == {"done": 32, "stopped": 0, "failed": 0}
     assert results.duplicates == 0
     assert {record["epochs_run"] - record["config"]["epochs"] for record in results.records()} == {0}
-    assert not list((here.run / "checkpoints").iterdir())
 
 
 def test_two_jobs_on_one_folder_share_its_packs_and_run_none_twice(

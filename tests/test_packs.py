@@ -20,7 +20,7 @@ from tradewind.folder import RunFolder
 from tradewind.pack import Outcome, Pack, Report, Task, Trial
 from tradewind.schedule.trials import Trials
 from tradewind.study import Study
-from tradewind.train import packs
+from tradewind.train import member, packs
 from tradewind.train.batches import Batch, TrainingBatches
 from tradewind.train.optim import make_optimizer
 from tradewind.train.packs import members_of
@@ -358,7 +358,7 @@ def test_a_pack_that_is_cut_ends_as_if_undisturbed(
     space: dict[str, Any], stop: dict[str, Any], fixed: dict[str, Any], last: int, tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:  # fmt: skip
-    monkeypatch.setattr(packs, "MOST_SHARE", 1e9)  # every epoch is kept
+    monkeypatch.setattr(member, "MOST_SHARE", 1e9)  # every epoch is kept
     here = storms(tmp_path, space, stop=stop, **fixed)
     task = next(here.tasks)
 

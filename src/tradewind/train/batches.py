@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import torch
 
+from tradewind import machine
 from tradewind.augment.affine import Augmentation
 from tradewind.augment.live import Live
 from tradewind.augment.overlap import overlapped
@@ -109,8 +110,10 @@ class TrainingBatches:
     def epoch(self, epoch: int) -> Iterator[Batch]:
         """The batches of an epoch, the last one as large as what is left."""
         batches = self._batches(epoch)
-        # on a GPU all is queued anyway; torch's own way on a CPU would fight with training for torch's threads
-        return overlapped(batches) if self.live and self.live.way == "numba" else batches
+        # on a GPU all is queued anyway; on a CPU the next batch is made beside training where a core is left for it,
+        # else training's threads would wait for one another: 1.2 × the time, instead of 1.04 × one after the other
+        beside = self.live and self.live.way == "numba" and machine.cores() > torch.get_num_threads()
+        return overlapped(batches) if beside else batches
 
     def order(self, epoch: int) -> torch.Tensor:
         """The indexes of an epoch, in their order."""
