@@ -142,6 +142,9 @@ class Loop:
             self.schedule = Synchronous(
                 trials, plan, share.rank, self.claims, history, how.retry_failed, share.watches
             )
+        for kept in folder.checkpoints.glob("*.safetensors"):
+            if history.final(kept.stem):  # its job was killed before it could remove it
+                kept.unlink(missing_ok=True)
         self.packing = Packing(trials, engine.workers)
         self.weights = BestWeights(folder, results)
         self.deadline = time.monotonic() + how.max_time_s if how.max_time_s else float("inf")

@@ -21,7 +21,7 @@ class Packing:
     """Trials on their way from a schedule to an engine. To time, and for functions and commands, one by one."""
 
     def __init__(self, trials: Trials, workers: int) -> None:
-        self._workers = workers
+        self._workers, self._ahead = workers, 1
         self._apart = [name for name, known in trials.known.items() if not known.stacks and name != "epochs"]
         self._packs = bool(trials.known) and trials.study.purpose == "tune"
         self._waiting: dict[bytes, deque[Trial]] = {}  # by what they must have in common, first come first
@@ -38,7 +38,8 @@ class Packing:
             trial = draw()
             return Pack((trial,)) if trial else None
         waiting = len(self)
-        while waiting < LOOK_AHEAD and (trial := draw()):
+        while waiting < self._ahead and (trial := draw()):
+            self._ahead = min(LOOK_AHEAD, 4 * self._workers * _largest(trial))  # other jobs want work, too
             self._waiting.setdefault(self._common(trial), deque()).append(trial)
             waiting += 1
         if not self._waiting:

@@ -43,7 +43,7 @@ class Progress:
 
     def times(self) -> dict[str, Any]:
         """What the epochs took, for the record."""
-        return {"train_s": sum(self.epoch_s), "epoch_s": self.epoch_s, "validation_s": self.validation_s}
+        return {"train_s": sum(self.epoch_s), "epoch_s": list(self.epoch_s), "validation_s": self.validation_s}
 
 
 @dataclass

@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from itertools import chain
 from pathlib import Path
 
 import torch
@@ -16,6 +17,7 @@ from torch import nn
 
 from tradewind.folder import RunFolder
 from tradewind.pack import Config, Outcome, Report, Task, Trial
+from tradewind.train import plain
 from tradewind.train.batches import Batch
 from tradewind.train.checkpoint import read, save_tensors
 from tradewind.train.member import Member, PackCheckpoints
@@ -38,7 +40,7 @@ def members_of(trials: Sequence[Trial], folder: RunFolder) -> list[Member]:
     found: list[Member] = []
     for member in _networks(trials):
         _, kept = read(folder.checkpoint(member.key))
-        past = [trial for trial in member.trials if trial.config["epochs"] <= kept.epoch]
+        past = [trial for trial in member.trials if trial.config["epochs"] < kept.epoch]
         if past:
             member.trials = member.trials[len(past) :]
             longest = {**member.config, "epochs": past[-1].config["epochs"]}
@@ -77,9 +79,6 @@ class PackTraining:
         self._folder = RunFolder(Path(task.run_folder))
         self._together = sum(len(member.trials) for member in self.members)
         self._checkpoints = PackCheckpoints(self._folder, self._stack, self._optimizer)
-        for number, member in enumerate(self.members):
-            if member.progress.epoch:
-                self._checkpoints.restore(number, member)
         self._resumed = self.members[0].progress.epoch
         self._began = clock(self._device)
         self._tested: torch.Tensor | None = None  # outputs for the test split after this epoch
@@ -89,7 +88,9 @@ class PackTraining:
     def check(self) -> None:
         """Raises Unstackable unless these networks can be trained as one, and are the faster for it."""
         batch = next(self._sets.train.epoch(0))
-        self._stack.check(self._models[0], batch, self._config())
+        self._stack.check(self._models, batch, [member.config for member in self.members], self._config())
+        if len(self.members) == 1:
+            return
         single = Stack(self._models[:1], [self.members[0].seed], self._workload, self._precision)
         together_s = self._step_s(self._stack, batch, self._config()) / len(self.members)
         alone_s = self._step_s(single, batch, self.members[0].config)
@@ -111,10 +112,11 @@ class PackTraining:
 
     def run(self) -> list[Outcome]:
         """Train until every trial has ended."""
+        for number, member in enumerate(self.members):
+            if member.progress.epoch:
+                self._checkpoints.restore(number, member)
         steps = self._steps()
-        while True:
-            self._epoch(steps)
-            self._checkpoints.save(self.members)
+        while True:  # what was kept may be at its end already
             alive = [number for number, member in enumerate(self.members) if not self._ended(number, member)]
             if not alive:
                 return self.outcomes
@@ -123,6 +125,8 @@ class PackTraining:
                 self._stack.keep(alive)
                 self._optimizer.keep(alive)
                 steps = self._steps()
+            self._epoch(steps)
+            self._checkpoints.save(self.members)
 
     def _steps(self) -> Steps:
         """The steps from here on; compiled where that is expected to pay for itself, and does."""
@@ -199,8 +203,8 @@ class PackTraining:
             "device": self._device.type, "devices": 1, "precision": self._precision,
             "packed_with": self._together - 1, "global_batch_size": member.config["batch_size"],
             "learning_rates": list(progress.rates), "epochs_run": progress.epoch, "resumed_at_epoch": self._resumed,
-            "parameters": self._stack.rows.shape[1], "communication_s": 0.0, "bytes_exchanged": 0, "wait_s": None,
-            "utilisation": None,
+            "parameters": sum(p.numel() for p in self._models[0].parameters()), "communication_s": 0.0,
+            "bytes_exchanged": 0, "wait_s": None, "utilisation": None,
         }  # fmt: skip
         curve = [dict(row) for row in progress.curve]
         return Outcome(trial.key, ending.state, ending.reason, {}, times, scores, dict(progress.last), facts, curve)
@@ -233,35 +237,48 @@ def train_pack(
     trials: Sequence[Trial], workload: Workload, data: Data, task: Task, report: Report
 ) -> dict[str, Outcome]:
     """The outcome of every trial by its key; trials that differ only in their epochs share a network in any case."""
-    members = members_of(trials, RunFolder(Path(task.run_folder)))
-    config = members[0].config
+    folder = RunFolder(Path(task.run_folder))
+    config = {**trials[0].config, "data_seed": trials[0].data_seed}
     device = choose_device(config["device"])
     sets = load(data, config, device, kept_in(resolved(config["precision"], device)))
 
-    def training(some: Sequence[Member]) -> PackTraining:
-        return PackTraining(some, workload, sets, task, report)
+    def training(members: Sequence[Member]) -> PackTraining:
+        return PackTraining(members, workload, sets, task, report)
 
-    epochs = dict.fromkeys(member.progress.epoch for member in members)  # only equals can keep step
-    return {
-        outcome.key: outcome
-        for epoch in epochs
-        for outcome in _trained([member for member in members if member.progress.epoch == epoch], training)
-    }
+    def alone(trial: Trial) -> Outcome:
+        return plain.train(trial, workload, data, task, report)
+
+    def trained(some: Sequence[Trial]) -> list[Outcome]:
+        groups: dict[int, list[Member]] = {}  # only equals can keep step
+        for member in members_of(some, folder):
+            groups.setdefault(member.progress.epoch, []).append(member)
+        return [outcome for group in groups.values() for outcome in _trained(group, training, trained, alone)]
+
+    return {outcome.key: outcome for outcome in trained(trials)}
 
 
-def _trained(members: Sequence[Member], training: Callable[[Sequence[Member]], PackTraining]) -> list[Outcome]:
+def _trained(
+    members: Sequence[Member],
+    training: Callable[[Sequence[Member]], PackTraining],
+    again: Callable[[Sequence[Trial]], list[Outcome]],
+    alone: Callable[[Trial], Outcome],
+    said: bool = False,
+) -> list[Outcome]:
     """As one where that can be done and pays; a pack too large for its device is halved."""
+    trials = [list(member.trials) for member in members]  # training takes out those that end
     try:
         together = training(members)
-        if len(members) > 1:
-            together.check()
+        together.check()
         return together.run()
     except Unstackable as reason:
-        print(f"networks one by one: {reason}")
-        return [outcome for member in members for outcome in training([member]).run()]
+        if not said:
+            print(f"networks one by one: {reason}")
+        if len(members) == 1:  # not even as a stack of one
+            return [alone(trial) for trial in members[0].trials]
+        return [o for member in members for o in _trained([member], training, again, alone, said=True)]
     except torch.OutOfMemoryError:
         if len(members) == 1:
             raise
     torch.cuda.empty_cache()
-    half = len(members) // 2
-    return _trained(members[:half], training) + _trained(members[half:], training)
+    half = len(members) // 2  # from what was kept on the way
+    return again([*chain(*trials[:half])]) + again([*chain(*trials[half:])])

@@ -30,8 +30,12 @@ class Stack:
     def __init__(self, models: Sequence[nn.Module], seeds: Sequence[int], workload: Workload, precision: str) -> None:
         self._workload, self._precision = workload, precision
         layers = [keyed(model, seed) for model, seed in zip(models, seeds, strict=True)]
-        parameters = [dict(model.named_parameters()) for model in models]
-        buffers = [dict(model.named_buffers()) for model in models]
+        parameters = [{n: p for n, p in model.named_parameters() if p.requires_grad} for model in models]
+        frozen = [{n: p.detach() for n, p in model.named_parameters() if not p.requires_grad} for model in models]
+        buffers = [{**own, **dict(model.named_buffers())} for own, model in zip(frozen, models, strict=True)]
+        first = {id(value): name for name, value in [*models[0].named_parameters(), *models[0].named_buffers()]}
+        # of what is saved: a tied weight has two names, and some buffers are not saved at all
+        self._saved = {name: first[id(value)] for name, value in models[0].state_dict(keep_vars=True).items()}
         self._shapes = {name: value.shape for name, value in parameters[0].items()}
         if any({name: value.shape for name, value in own.items()} != self._shapes for own in parameters):
             raise Unstackable("the networks differ in their parameters")
@@ -42,9 +46,11 @@ class Stack:
             [torch.cat([value.detach().reshape(-1) for value in own.values()]) for own in parameters]
         ).requires_grad_()
         self.buffers = {name: torch.stack([own[name] for own in buffers]) for name in buffers[0]}
-        device, dtype = self.rows.device, self.rows.dtype
+        device = self.rows.device
         self._words = torch.tensor([[layer.seed for layer in own] for own in layers], device=device)
-        self._rates = torch.tensor([[layer.rate for layer in own] for own in layers], dtype=dtype, device=device)
+        self._rates = torch.tensor(
+            [[layer.rate for layer in own] for own in layers], dtype=torch.float64, device=device
+        )
         self._model = copy.deepcopy(models[0])
         self._layers = [layer for layer in self._model.modules() if isinstance(layer, KeyedDropout)]
 
@@ -82,36 +88,59 @@ class Stack:
     def state(self, number: int) -> dict[str, torch.Tensor]:
         """The parameters and buffers of one network."""
         own = {name: value[number].detach() for name, value in self._parameters().items()}
-        return {**own, **{name: value[number] for name, value in self.buffers.items()}}
+        own |= {name: value[number] for name, value in self.buffers.items()}
+        return {name: own[source] for name, source in self._saved.items()}
 
     @torch.no_grad()
     def load(self, number: int, state: dict[str, torch.Tensor]) -> None:
         """Set one network to a state."""
-        for name, value in {**self._parameters(), **self.buffers}.items():
-            value[number].copy_(state[name])
+        own = {**self._parameters(), **self.buffers}
+        for name, source in self._saved.items():
+            own[source][number].copy_(state[name])
 
     def split(self, rows: torch.Tensor) -> list[torch.Tensor]:
         """What lies in rows as the parameters do, as one tensor for each parameter."""
         pieces = torch.split(rows, self._sizes, 1)
         return [piece.view(-1, *shape) for piece, shape in zip(pieces, self._shapes.values(), strict=True)]
 
-    def check(self, model: nn.Module, batch: Batch, config: Config) -> None:
-        """Compare the first network's gradient with its gradient alone; raises Unstackable where they differ."""
+    def check(self, models: Sequence[nn.Module], batch: Batch, configs: Sequence[Config], config: Config) -> None:
+        """Compare every network's gradient and buffers with those alone; raises Unstackable where they differ."""
         kept = {name: value.clone() for name, value in self.buffers.items()}
+        remembered = _remembered(self._model)
         try:
             (stacked,) = torch.autograd.grad(self.losses(batch, config).sum(), self.rows)
+        except torch.OutOfMemoryError:
+            raise  # the pack is too large, not unstackable
         except Exception as error:
             raise Unstackable(f"{type(error).__name__}: {error}".splitlines()[0]) from error
-        self.buffers = kept
+        for name, value in _remembered(self._model).items():
+            if remembered.get(name) != value:
+                raise Unstackable(f"{name}: changes as the network is called, and would be one for all")
+        after, self.buffers = self.buffers, kept
+        gradients = self.split(stacked)
+        for number, (model, own) in enumerate(zip(models, configs, strict=True)):
+            alone = self._alone(model, batch, own)
+            for name, one, other in zip(self._shapes, alone, gradients, strict=True):
+                self._compare(f"{name}: its gradient", one, other[number])
+            for name, buffer in model.named_buffers():
+                self._compare(f"{name}: its value after a step", buffer, after[name][number])
+
+    def _alone(self, model: nn.Module, batch: Batch, config: Config) -> list[torch.Tensor]:
         set_samples([layer for layer in model.train().modules() if isinstance(layer, KeyedDropout)], batch.words)
-        own = {name: value[0] if isinstance(value, torch.Tensor) else value for name, value in config.items()}
         with computing(self._precision, self.rows.device):
             outputs = model(batch.inputs).to(self.rows.dtype)
-        alone = torch.autograd.grad(self._workload.loss(outputs, batch.targets, own), list(model.parameters()))
-        close = CLOSE[self._precision]
-        for name, one, other in zip(self._shapes, alone, self.split(stacked), strict=True):
-            if not (one - other[0]).abs().max() <= close * one.abs().max() + 1e-12:
-                raise Unstackable(f"{name}: its gradient in the stack is not the one alone")
+        own = dict(model.named_parameters())
+        loss = self._workload.loss(outputs, batch.targets, config)
+        found = torch.autograd.grad(loss, [own[name] for name in self._shapes], allow_unused=True)
+        for name, gradient in zip(self._shapes, found, strict=True):
+            if gradient is None:  # torch's optimisers leave it alone; a row of zeros would decay
+                raise Unstackable(f"{name}: takes no part in the loss")
+        return list(found)
+
+    def _compare(self, what: str, one: torch.Tensor, other: torch.Tensor) -> None:
+        one, other = one.double(), other.double()
+        if not (one - other).abs().max() <= CLOSE[self._precision] * one.abs().max() + 1e-12:
+            raise Unstackable(f"{what} in the stack is not the one alone")
 
     def _parameters(self) -> dict[str, torch.Tensor]:
         return dict(zip(self._shapes, self.split(self.rows), strict=True))
@@ -130,3 +159,14 @@ class Stack:
                 return one(alone, self._words[0], self._rates[0])[None].to(self.rows.dtype)
             outputs: torch.Tensor = vmap(one, randomness="error")(state, self._words, self._rates)
             return outputs.to(self.rows.dtype)
+
+
+def _remembered(model: nn.Module) -> dict[str, Any]:
+    """What modules keep as plain Python values."""
+    return {
+        f"{path}.{name}": value
+        for path, module in model.named_modules()
+        if not isinstance(module, KeyedDropout)
+        for name, value in vars(module).items()
+        if name != "training" and isinstance(value, bool | int | float | str)
+    }
