@@ -46,7 +46,8 @@ class KeyedDropout(nn.Module):
         least, scale = coin(self.rate)
         keep = (bits(sample_words(start, samples), shape.numel()) >= least).view(len(inputs), *shape, *[1] * trailing)
         scale = scale.to(inputs.dtype) if isinstance(scale, torch.Tensor) else scale
-        return inputs * (keep.to(inputs.dtype) * scale)
+        kept: torch.Tensor = inputs * (keep.to(inputs.dtype) * scale)
+        return kept
 
 
 def coin(rate: float | torch.Tensor) -> tuple[Any, Any]:
