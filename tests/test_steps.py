@@ -1,0 +1,79 @@
+"""Steps as CUDA graphs: the plain loop's numbers, replayed."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from tradewind.folder import RunFolder
+from tradewind.pack import Outcome, Pack
+from tradewind.schedule.trials import Trials
+from tradewind.study import Study
+from tradewind.train import packs
+from tradewind.train.precision import resolved
+from tradewind.train.steps import Steps
+from tradewind.train.trainer import Trainer
+
+pytestmark = pytest.mark.gpu
+
+
+@pytest.fixture(autouse=True)
+def _gpu() -> None:
+    if not torch.cuda.is_available():
+        pytest.skip("no CUDA device")
+
+
+def fit(folder: Path, space: dict[str, Any], alone: bool = False, **fixed: Any) -> list[Outcome]:
+    data = {"train": 512, "validation": 64, "test": 128}
+    trials = Trials(Study(name="steps", workload="storm", data=data, space=space, fixed={"batch_size": 48, **fixed}))
+    trainer = Trainer(trials.task(str(RunFolder.create(folder).path), threads=2))
+    packed = [trials[k] for k in range(trials.size)]
+    groups = [[trial] for trial in packed] if alone else [packed]
+    return [outcome for group in groups for outcome in trainer.fit(Pack(tuple(group)), lambda *_: None)]
+
+
+@pytest.mark.parametrize("optimizer", ["sgd", "adam", "adamw"])
+def test_a_pack_as_a_graph_has_the_losses_of_the_plain_loop_on_a_cpu(
+    optimizer: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    captured: list[bool] = []
+    made = Steps._captured
+
+    def noted(self: Steps) -> Any:
+        captured.append((found := made(self)) is not None)
+        return found
+
+    monkeypatch.setattr(Steps, "_captured", noted)
+    monkeypatch.setattr(packs, "PAYS", 100.0)
+    space = {"learning_rate": [1e-3, 1e-2], "dropout": [0.2, 0.5], "epochs": [1, 3]}
+    common = {"precision": "fp64", "optimizer": optimizer, "momentum": 0.9, "weight_decay": 0.01}
+    fast = fit(tmp_path / "gpu", space, device="cuda", **common)
+    plain = fit(tmp_path / "cpu", space, alone=True, device="cpu", **common)
+    assert captured
+    assert all(captured)
+    for one, other in zip(fast, plain, strict=True):
+        assert one.state == other.state == "done"
+        for row, expected in zip(one.curve, other.curve, strict=True):
+            assert row["train_loss"] == pytest.approx(expected["train_loss"], rel=1e-9)
+            assert row["validation_loss"] == pytest.approx(expected["validation_loss"], rel=1e-9)
+
+
+@pytest.mark.parametrize("precision", ["fp32", "tf32", "bf16"])
+def test_coarser_precisions_train_as_well_live_or_not(precision: str, tmp_path: Path) -> None:
+    for augment in ("none", "live"):
+        space = {"learning_rate": [1e-3, 2e-3]}
+        fixed = {"precision": precision, "augment": augment, "epochs": 3, "device": "cuda"}
+        fast = fit(tmp_path / augment, space, **fixed)
+        plain = fit(tmp_path / f"{augment}-fp64", space, alone=True, **{**fixed, "precision": "fp64"})
+        for one, other in zip(fast, plain, strict=True):
+            assert one.facts["precision"] == precision
+            tolerance = 1e-4 if precision == "fp32" else 2e-2
+            assert one.last["train_loss"] == pytest.approx(other.last["train_loss"], rel=tolerance)
+
+
+def test_auto_is_bf16_on_a_gpu_and_fp32_on_a_cpu() -> None:
+    assert resolved("auto", torch.device("cuda")) == "bf16"
+    assert resolved("auto", torch.device("cpu")) == "fp32"
