@@ -89,6 +89,23 @@ def test_storms_before_the_date_train_and_are_what_standardises(tmp_path: Path) 
     assert data.test.inputs[:, 0].mean() > 40  # by the training part's mean and spread
 
 
+def test_a_users_own_date_says_which_storms_validate(tmp_path: Path) -> None:
+    for day, level in (("20110427", 0.0), ("20130601", 50.0), ("20160505", 90.0)):
+        write_run(
+            tmp_path, day, REFL_COM_curr=np.full((24, SIDE, SIDE), level, np.float32) + np.eye(SIDE, dtype="f4")
+        )
+    options = {"source": "files", "folder": str(tmp_path), "validate_from": "2013-01-01"}
+    data = Storm(**options).data({"data_seed": 3})
+    assert data.validation is not None
+    assert (len(data.train), len(data.validation), len(data.test)) == (24, 24, 24)
+    assert data.train.inputs[:, 0].mean() < data.validation.inputs[:, 0].min() < data.test.inputs[:, 0].min()
+    few = Storm(**options, validation=5).data({"data_seed": 3})
+    assert few.validation is not None
+    assert (len(few.train), len(few.validation)) == (24, 5)
+    with pytest.raises(DataError, match=r"validate_from: found '2015-06-01'; allowed: a date earlier than before"):
+        Storm(**{**options, "validate_from": "2015-06-01"})
+
+
 def test_what_was_read_once_comes_from_the_cache_until_a_file_changes(tmp_path: Path) -> None:
     path, _ = write_run(tmp_path, "20110427")
     before = load_patches(tmp_path, CHANNELS, LABEL).inputs.filename

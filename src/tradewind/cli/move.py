@@ -61,12 +61,16 @@ def data(
     before: Annotated[
         str, typer.Option(metavar="DATE", help="Storms before it train, the others test.")
     ] = "2015-01-01",
+    validate_from: Annotated[
+        str, typer.Option(metavar="DATE", help="Storms from it on, and before the other date, validate.")
+    ] = "",
     look: Annotated[Path | None, typer.Option(metavar="F.png", help="Draw sample storms.")] = None,
 ) -> None:
     """Import or make a data set once, and look at it."""
     from tradewind.commands import storm_data
 
     options = {"channels": channels, "label": label, "rule": rule, "threshold": threshold, "before": before}
+    options["validate_from"] = validate_from
     making = {"count": synthetic, "seed": seed, "out": out, "device": device}
     typer.echo(storm_data(name, from_, making, options, look))
 

@@ -50,6 +50,7 @@ class Storm:
         rule: str = "masked max",
         threshold: float = 0.005,
         before: str = "2015-01-01",
+        validate_from: str = "",
     ) -> None:
         if source not in SOURCES:
             raise DataError(f"source: found {source!r}; {nearest(str(source), SOURCES)}")
@@ -61,10 +62,10 @@ class Storm:
             raise DataError(f"rule: found {rule!r}; {nearest(str(rule), RULES)}")
         if source == "files" and not folder:
             raise DataError("folder: is missing; source files needs the folder of the netCDF patches")
-        try:
-            self.before = datetime.fromisoformat(before)
-        except (TypeError, ValueError):
-            raise DataError(f"before: found {before!r}; allowed: a date such as 2015-01-01") from None
+        self.before = _date("before", before)
+        self.validate_from = _date("validate_from", validate_from) if validate_from else None
+        if self.validate_from and self.validate_from >= self.before:
+            raise DataError(f"validate_from: found {validate_from!r}; allowed: a date earlier than before ({before})")
         self.source, self.folder, self.label, self.rule, self.threshold = source, folder, label, rule, threshold
         self.channels = tuple(channels) if source == "files" else CHANNELS
         self.train, self.validation, self.test, self.seed = train, validation, test, seed
@@ -100,15 +101,20 @@ class Storm:
         return inputs, labels, np.split(rng.permutation(sum(sizes)), np.cumsum(sizes)[:2])
 
     def _files(self, rng: np.random.Generator) -> tuple[Array, Array, list[Array]]:
-        """Storms before the date train, the others test; the validation storms are drawn from the former."""
+        """Storms before the date train, the others test; those to validate are drawn from the former, or its last."""
         import numpy as np
 
         from tradewind.workloads.patches import load_patches
 
         patches = load_patches(Path(self.folder), self.channels, self.label)
-        early = patches.hours < (self.before - datetime(1970, 1, 1)).total_seconds() / 3600
+        early = patches.hours < _hours(self.before)
         before, after = rng.permutation(np.flatnonzero(early)), rng.permutation(np.flatnonzero(~early))
         validation = len(before) // 8 if self.validation is None else self.validation
+        if self.validate_from:
+            late = patches.hours[before] >= _hours(self.validate_from)
+            before = np.concatenate([before[late], before[~late]])
+            validation = min(int(late.sum()), len(before) if self.validation is None else self.validation)
+            before = np.concatenate([before[:validation], before[int(late.sum()) :]])
         for name, wanted, there in (("train", self.train or 1, before[validation:]), ("test", self.test or 1, after)):
             if len(there) < wanted:
                 raise DataError(f"{name}: {wanted} storms wanted, {len(there)} there; check `before` ({self.before})")
@@ -143,6 +149,18 @@ class Storm:
         from tradewind.workloads.scores import binary_scores
 
         return binary_scores(outputs, targets)
+
+
+def _date(name: str, text: str) -> datetime:
+    try:
+        return datetime.fromisoformat(text)
+    except (TypeError, ValueError):
+        raise DataError(f"{name}: found {text!r}; allowed: a date such as 2015-01-01") from None
+
+
+def _hours(date: datetime) -> float:
+    """Since 1970, as patches have it."""
+    return (date - datetime(1970, 1, 1)).total_seconds() / 3600
 
 
 def _vectors(channels: Sequence[str]) -> tuple[tuple[int, int], ...]:
