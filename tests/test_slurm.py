@@ -101,7 +101,8 @@ def disturbed(slurm: SlurmCluster, no_site: None, tmp_path_factory: pytest.TempP
     base, alone = tmp_path_factory.mktemp("disturbed"), ("--exclusive",)
     early = ("--signal=B:USR1@50", *alone)
     made = {
-        "limit": sleeping(base / "limit", 44, 1.0, array=1, time="1m", sbatch=early),
+        # Slurm looks at time limits every 30 s: work for as long as that and more
+        "limit": sleeping(base / "limit", 100, 1.0, array=1, time="1m", sbatch=early),
         "by hand": sleeping(base / "by hand", 24, 0.5, array=1, sbatch=alone),
         "node": sleeping(base / "node", 24, 0.5, array=1, sbatch=alone),
     }
@@ -418,7 +419,6 @@ def test_a_slurm_that_does_not_answer_is_told_in_the_queue(
     no_site: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     folder = RunFolder.create(tmp_path / "run")
-    (tmp_path / "run" / "slurm").mkdir()
     (tmp_path / "run" / "slurm" / "jobs.jsonl").write_text('{"job": "7"}\n')
     for name in ("sbatch", "squeue"):
         (tmp_path / name).write_text(
