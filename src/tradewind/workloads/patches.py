@@ -77,25 +77,24 @@ def read_file(path: Path, channels: Sequence[str], label: str, steps: Path | Non
     inside = np.where(mask, future, -np.inf).max(axis=(1, 2))
     mean = (future * mask).sum(axis=(1, 2)) / mask.sum(axis=(1, 2))
     values = np.stack([inside, mean, future.max(axis=(1, 2))], axis=1)
-    return np.stack(inputs, axis=3).astype(np.float32), values.astype(np.float64), hours
+    return np.stack(inputs, axis=3).astype(np.float32, copy=False), values.astype(np.float64), hours
 
 
 def _field(path: Path, file: Any, name: str) -> Array:
     if name not in file.variables:
         raise DataError(f"{path}: no variable {name!r}; {nearest(name, file.variables)}")
-    found = np.asarray(file.variables[name][:].filled(np.nan) if _masked(file, name) else file.variables[name][:])
+    read = file.variables[name][:]
+    if isinstance(read, np.ma.MaskedArray):
+        read = read.filled(np.nan) if read.dtype.kind == "f" else read.data
+    found = np.asarray(read)
     if found.ndim != 3 or found.shape[1] != found.shape[2]:
         raise DataError(f"{path}: {name}: found shape {found.shape}; allowed: (patches, side, side)")
-    if not np.isfinite(found).all():
+    if found.dtype.kind == "f" and not np.isfinite(found).all():
         place = tuple(int(k) for k in np.argwhere(~np.isfinite(found))[0])
         raise DataError(
             f"{path}: {name}: {int((~np.isfinite(found)).sum())} values are missing, the first at {place}"
         )
     return found
-
-
-def _masked(file: Any, name: str) -> bool:
-    return isinstance(file.variables[name][:1], np.ma.MaskedArray) and file.variables[name].dtype.kind == "f"
 
 
 def _hours(path: Path, file: Any) -> Array:
@@ -112,13 +111,14 @@ def _hours(path: Path, file: Any) -> Array:
 def _agree(path: Path, steps: Path, hours: Array) -> None:
     """Row k of the CSV is patch k: as many rows, and the same valid times."""
     with open(steps, newline="") as file:
-        rows = list(csv.DictReader(file))
+        names, *rows = csv.reader(file) if steps.stat().st_size else [[]]
+    rows = [row for row in rows if row]
     if len(rows) != len(hours):
         raise DataError(f"{steps}: {len(rows)} rows, but {path.name} holds {len(hours)} patches")
     for number, (row, hour) in enumerate(zip(rows, hours, strict=True)):
         try:
-            valid = datetime.fromisoformat(row["Valid_Date"].removesuffix("+00:00"))
-        except (KeyError, ValueError, AttributeError):
+            valid = datetime.fromisoformat(row[names.index("Valid_Date")].removesuffix("+00:00"))
+        except (IndexError, ValueError):
             raise DataError(f"{steps}: row {number}: Valid_Date is missing or no date") from None
         if abs((valid - EPOCH) / timedelta(hours=1) - hour) > 0.01:
             there = EPOCH + timedelta(hours=float(hour))
