@@ -19,7 +19,7 @@ import numpy as np
 
 from tradewind.errors import DataError, nearest
 from tradewind.workloads.cache import cached
-from tradewind.workloads.storm import RULES
+from tradewind.workloads.label_rules import RULES
 
 Array = np.ndarray[Any, Any]
 RUN_DATE = re.compile(r"(\d{8}-\d{4})")

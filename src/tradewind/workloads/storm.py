@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from tradewind.errors import DataError, nearest
 from tradewind.pack import Config
 from tradewind.workloads.contract import Data, Hyperparameter, Split
+from tradewind.workloads.label_rules import RULES
 
 if TYPE_CHECKING:
     import numpy as np
@@ -20,7 +21,6 @@ if TYPE_CHECKING:
 
 SOURCES = ("synthetic", "files")
 CHANNELS = ("REFL_COM_curr", "U10_curr", "V10_curr")
-RULES = ("masked max", "masked mean", "patch max")  # of the label's field: over the storm's cells, or all
 USUAL = (8192, 1024, 2048)  # synthetic storms to train, validate and test
 
 
