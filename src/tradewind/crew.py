@@ -88,7 +88,7 @@ def _lonely(tasks: int) -> str:
     )
 
 
-def followed(world: World | None, how: Options) -> bool:
+def followed(world: World | None) -> bool:
     """On another rank than the first: train what rank 0 hands out until all is over.
 
     False where a rank has work of its own, which rank 0 has prepared by then: to lead, or a synchronous share.
@@ -159,8 +159,6 @@ def workers_of(trials: Trials, folder: RunFolder, how: Options, owner: str, worl
         world.places = place(seats, trials.study.purpose, on_gpus=True)
         if how.schedule == "synchronous":
             world.places = [*taking_turns(world.places, seats)]
-        for rank in set(range(world.size)) - world.dead:
-            folder.keep_machine(world.where(rank)["machine"], world.where(rank)["facts"])
         engine = (
             Mpi(world, world.places, TRAINER, task, folder.logs, owner)
             if how.schedule == "dispatch"

@@ -88,7 +88,7 @@ def run(
     how.check()
     path = Path(out) if out is not None else default_path(study.name)
     with joined(how) as world:
-        if not followed(world, how):
+        if not followed(world):
             lead(study, path, how, watch or Quiet(), world)
     return Results.load(path)
 
@@ -151,6 +151,7 @@ class Loop:
         self.in_flight: dict[str, tuple[int, Trial]] = {}
         self.written: dict[str, tuple[int, Trial]] = {}  # finished, not yet durable
         self.last_line: dict[str, float] = {}
+        self.machines: set[str] = set()  # of workers elsewhere, whose facts are kept
         self.watch.begin(self._plan(results, owner))
 
     def run(self) -> None:
@@ -214,8 +215,9 @@ class Loop:
         if len(event.pack.trials) > 1 and all(outcome.state == "failed" for outcome in event.outcomes):
             self.packing.split(event.pack)
             return
-        if "facts" in event.where:
+        if event.where and event.where["machine"] not in self.machines:
             self.folder.keep_machine(event.where["machine"], event.where["facts"])
+            self.machines.add(event.where["machine"])
         for trial, outcome in zip(event.pack.trials, event.outcomes, strict=True):
             # a signal may have come between handing it out and noting that
             self.written[trial.key] = self.in_flight.pop(trial.key, (event.worker, trial))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 import json
 import time
+from importlib import metadata
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,14 @@ BENCHMARKS = {
     "augment": "images moved per second beside OpenCV and others, and live over ahead-of-time training",
     "dispatch": "empty trials per second over 4 MPI ranks, beside mpi4py.futures, Dask and Ray",
 }
+
+
+def installed(package: str) -> str:
+    """The installed version of a peer, empty where there is none."""
+    try:
+        return metadata.version(package)
+    except metadata.PackageNotFoundError:
+        return ""
 
 
 def listing() -> str:

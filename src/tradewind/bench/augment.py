@@ -8,7 +8,6 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from importlib import metadata
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -18,7 +17,7 @@ import torch
 
 from tradewind.augment import live
 from tradewind.augment.affine import Augmentation, transform
-from tradewind.bench import peers
+from tradewind.bench import installed, peers
 from tradewind.run import run
 from tradewind.study import Study
 
@@ -77,7 +76,7 @@ def alone() -> Found:
         for _ in range(ROUNDS):
             for name, work in ready.items():
                 samples.setdefault(name, []).append(_rate(work, batches[name]))
-    versions = {package: _version(package) for package in ("numba", *peers.PACKAGES)}
+    versions = {package: installed(package) for package in ("numba", *peers.PACKAGES)}
     return {"unit": "images/s", "rounds": ROUNDS, "samples": samples, "absent": absent, "versions": versions}
 
 
@@ -193,10 +192,3 @@ def _cache(folder: str) -> Iterator[None]:
             del os.environ["TRADEWIND_CACHE"]
         else:
             os.environ["TRADEWIND_CACHE"] = before
-
-
-def _version(package: str) -> str:
-    try:
-        return metadata.version(package)
-    except metadata.PackageNotFoundError:
-        return ""

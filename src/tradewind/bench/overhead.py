@@ -8,11 +8,11 @@ import tempfile
 import time
 from collections.abc import Callable
 from concurrent.futures import ProcessPoolExecutor
-from importlib import metadata
 from pathlib import Path
 from statistics import median
 from typing import Any
 
+from tradewind.bench import installed
 from tradewind.run import run
 from tradewind.study import Study
 
@@ -96,13 +96,13 @@ CONTENDERS: dict[str, tuple[Callable[[int], None], str]] = {
 
 def measure() -> dict[str, Any]:
     """Milliseconds per trial of every contender, in interleaved rounds."""
-    present = {name: work for name, (work, package) in CONTENDERS.items() if not package or _installed(package)}
+    present = {name: work for name, (work, package) in CONTENDERS.items() if not package or installed(package)}
     samples: dict[str, list[float]] = {name: [] for name in present}
     for _ in range(ROUNDS):
         for name, work in present.items():
             short, long = FEW.get(name, (SHORT, LONG))
             samples[name].append((_seconds(work, long) - _seconds(work, short)) / (long - short) * 1000)
-    versions = {package: _installed(package) for _, package in CONTENDERS.values() if package}
+    versions = {package: installed(package) for _, package in CONTENDERS.values() if package}
     return {"workers": WORKERS, "rounds": ROUNDS, "unit": "ms per trial", "versions": versions, "samples": samples}
 
 
@@ -120,10 +120,3 @@ def _seconds(work: Callable[[int], None], trials: int) -> float:
     began = time.perf_counter()
     work(trials)
     return time.perf_counter() - began
-
-
-def _installed(package: str) -> str:
-    try:
-        return metadata.version(package)
-    except metadata.PackageNotFoundError:
-        return ""

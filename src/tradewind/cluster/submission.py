@@ -15,6 +15,7 @@ from tradewind.analysis.status import duration
 from tradewind.cluster.script import Job, script
 from tradewind.cluster.site import TIMES, Site, duration_s, load_site
 from tradewind.cluster.slurm import cancel, max_array_size, submit
+from tradewind.crew import SCHEDULES
 from tradewind.errors import Mistake, RunError, nearest
 from tradewind.folder import RunFolder, default_path, write_aside
 from tradewind.results import Results
@@ -23,7 +24,6 @@ from tradewind.schedule.trials import Trials
 from tradewind.studies import path_of
 from tradewind.study import Study
 
-SCHEDULES = ("dispatch", "synchronous")
 MARGIN = 1.2  # of the expected time, when jobs are chained: the last trials leave workers idle, and times vary
 MOST_CHAINED = 1000
 

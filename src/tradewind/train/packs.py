@@ -22,7 +22,17 @@ from tradewind.train.batches import Batch
 from tradewind.train.checkpoint import read, save_tensors
 from tradewind.train.member import Member, PackCheckpoints
 from tradewind.train.optim import learning_rate
-from tradewind.train.plain import EVALUATION_BATCH, Ending, Sets, choose_device, clock, load, place
+from tradewind.train.plain import (
+    EVALUATION_BATCH,
+    Ending,
+    Sets,
+    choose_device,
+    clock,
+    facts_of,
+    judged,
+    load,
+    place,
+)
 from tradewind.train.precision import kept_in, resolved
 from tradewind.train.stack import Stack, Unstackable
 from tradewind.train.stacked import Stacked
@@ -199,12 +209,9 @@ class PackTraining:
         if self._together == 1:
             del times["pack_wall_s"], times["share_s"]
         times["wall_s"] = times["data_s"] + times["train_s"] + times["test_s"]
-        facts = {
-            "device": self._device.type, "devices": 1, "precision": self._precision,
-            "packed_with": self._together - 1, "global_batch_size": member.config["batch_size"],
-            "learning_rates": list(progress.rates), "epochs_run": progress.epoch, "resumed_at_epoch": self._resumed,
-            "parameters": sum(p.numel() for p in self._models[0].parameters()), "communication_s": 0.0,
-            "bytes_exchanged": 0, "wait_s": None, "utilisation": None,
+        facts = facts_of(self._models[0], member.config, progress) | {
+            "device": self._device.type, "precision": self._precision, "packed_with": self._together - 1,
+            "resumed_at_epoch": self._resumed,
         }  # fmt: skip
         curve = [dict(row) for row in progress.curve]
         return Outcome(trial.key, ending.state, ending.reason, {}, times, scores, dict(progress.last), facts, curve)
@@ -228,9 +235,7 @@ class PackTraining:
         return config
 
     def _scores(self, number: int, outputs: torch.Tensor, targets: torch.Tensor) -> dict[str, float]:
-        with torch.no_grad():
-            loss = self._workload.loss(outputs, targets, self.members[number].config)
-        return {"loss": loss.item(), **self._workload.scores(outputs, targets)}
+        return judged(self._workload, outputs, targets, self.members[number].config)
 
 
 def train_pack(

@@ -76,15 +76,21 @@ def train(trial: Trial, workload: Workload, data: Data, task: Task, report: Repo
     sets.times["test_s"] = clock(device) - began
     if ending.state == "done":
         save_tensors(folder.model(trial.key), model.state_dict(), {"config": config})
-    facts = {
-        "device": device.type, "devices": 1, "precision": precision, "packed_with": 0,
-        "global_batch_size": config["batch_size"], "learning_rates": progress.rates, "epochs_run": progress.epoch,
-        "resumed_at_epoch": resumed_at_epoch, "parameters": sum(p.numel() for p in model.parameters()),
-        "communication_s": 0.0, "bytes_exchanged": 0, "wait_s": None, "utilisation": None,  # None: not measured
+    facts = facts_of(model, config, progress) | {
+        "device": device.type, "precision": precision, "packed_with": 0, "resumed_at_epoch": resumed_at_epoch,
     }  # fmt: skip
     times = {"compile_s": 0.0, **sets.times, **progress.times(), **ending.times}
     times["wall_s"] = times["data_s"] + times["train_s"] + times["test_s"]
     return Outcome(trial.key, ending.state, ending.reason, {}, times, scores, progress.last, facts, progress.curve)
+
+
+def facts_of(model: nn.Module, config: Config, progress: Progress) -> dict[str, Any]:
+    """What a record says of a network on one device, however it was trained."""
+    return {
+        "devices": 1, "global_batch_size": config["batch_size"], "learning_rates": list(progress.rates),
+        "epochs_run": progress.epoch, "parameters": sum(p.numel() for p in model.parameters()),
+        "communication_s": 0.0, "bytes_exchanged": 0, "wait_s": None, "utilisation": None,  # None: not measured
+    }  # fmt: skip
 
 
 @dataclass
@@ -142,9 +148,13 @@ def evaluate(workload: Workload, model: nn.Module, samples: Samples, config: Con
         pieces = [
             model(samples.rows(slice(k, k + EVALUATION_BATCH))) for k in range(0, len(samples), EVALUATION_BATCH)
         ]
-        outputs = torch.cat(pieces)
-        loss = workload.loss(outputs, samples.targets, config)
-        return {"loss": loss.item(), **workload.scores(outputs, samples.targets)}
+    return judged(workload, torch.cat(pieces), samples.targets, config)
+
+
+@torch.no_grad()
+def judged(workload: Workload, outputs: torch.Tensor, targets: torch.Tensor, config: Config) -> dict[str, float]:
+    """What outputs for a whole split are worth."""
+    return {"loss": workload.loss(outputs, targets, config).item(), **workload.scores(outputs, targets)}
 
 
 def warm_up(workload: Workload, model: nn.Module, batches: TrainingBatches, config: Config) -> float:
