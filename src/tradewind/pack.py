@@ -9,7 +9,7 @@ from typing import Any, Literal, Protocol
 Value = Any  # a JSON value: None, bool, int, float, str, or a list or dict of them
 Config = dict[str, Value]
 Scores = Mapping[str, float]
-State = Literal["done", "stopped", "failed"]
+State = Literal["done", "stopped", "failed", "paused"]
 Purpose = Literal["tune", "time"]
 
 FINAL: tuple[State, ...] = ("done", "stopped")
@@ -17,7 +17,10 @@ FINAL: tuple[State, ...] = ("done", "stopped")
 
 @dataclass(frozen=True, slots=True)
 class Trial:
-    """One config with one repeat; `key` is its identity, `trial` only its position."""
+    """One config with one repeat; `key` is its identity, `trial` only its position.
+
+    With `until` it is paused after that epoch, its state kept, and may be handed out again to go on.
+    """
 
     trial: int
     repeat: int
@@ -26,19 +29,31 @@ class Trial:
     seed: int
     data_seed: int
     attempt: int = 1
+    until: int | None = None
 
     def __reduce__(self) -> tuple[Any, ...]:
         # what dataclasses do by themselves takes 5 × as long, which short trials feel
         return Trial, (
-            self.trial, self.repeat, self.key, self.config, self.seed, self.data_seed, self.attempt
+            self.trial, self.repeat, self.key, self.config, self.seed, self.data_seed, self.attempt,
+            self.until,
         )  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
+class Gang:
+    """A worker's part in training one network on several devices: which of how many, and where they meet."""
+
+    rank: int
+    of: int
+    meeting: str = ""  # host:port of rank 0's store; the same for as long as the gang is kept
+
+
+@dataclass(frozen=True, slots=True)
 class Pack:
-    """Trials that a worker trains together."""
+    """Trials that a worker trains together, or one trial that a gang of workers trains together."""
 
     trials: tuple[Trial, ...]
+    gang: Gang | None = None
 
 
 @dataclass(frozen=True, slots=True)

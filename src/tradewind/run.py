@@ -199,7 +199,7 @@ class Loop:
             self.journal.started(
                 {"key": trial.key, "trial": trial.trial, "attempt": trial.attempt, "at": time.time()}
             )
-        worker = self.engine.submit(pack)
+        worker = self.engine.submit(pack, self.packing.slots(pack))
         for trial in pack.trials:
             self.in_flight[trial.key] = worker, trial
             self.watch.started(worker, trial)

@@ -23,6 +23,7 @@ class Packing:
     def __init__(self, trials: Trials, workers: int) -> None:
         self._workers, self._ahead = workers, 1
         self._apart = [name for name, known in trials.known.items() if not known.stacks and name != "epochs"]
+        self._devices = "devices" in trials.known
         self._packs = bool(trials.known) and trials.study.purpose == "tune"
         self._waiting: dict[bytes, deque[Trial]] = {}  # by what they must have in common, first come first
         self._split: deque[Pack] = deque()
@@ -51,6 +52,10 @@ class Packing:
         if not group:
             del self._waiting[common]
         return pack
+
+    def slots(self, pack: Pack) -> int:
+        """How many workers train this pack together: as many as the devices of its network."""
+        return int(pack.trials[0].config["devices"]) if self._devices else 1
 
     def split(self, pack: Pack) -> None:
         """A pack failed as a whole: its halves are next, until only the guilty trial fails."""
