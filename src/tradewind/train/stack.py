@@ -13,7 +13,9 @@ from torch.func import functional_call, vmap
 from tradewind.pack import Config
 from tradewind.train.batches import Batch, Samples
 from tradewind.train.dropout import KeyedDropout, keyed, set_samples
+from tradewind.train.narrow.fusing import fused
 from tradewind.train.precision import computing
+from tradewind.train.stacked import triton_is_there
 from tradewind.workloads.contract import Workload
 
 # a gradient in the stack and alone may differ by this share of its largest element
@@ -53,6 +55,14 @@ class Stack:
         )
         self._model = copy.deepcopy(models[0])
         self._layers = [layer for layer in self._model.modules() if isinstance(layer, KeyedDropout)]
+        ours = self.rows.is_cuda and precision == "bf16" and triton_is_there()
+        self._fused = fused(self._model) if ours else None
+        self.fuses = self.fusable  # whether our own kernels are at the front
+
+    @property
+    def fusable(self) -> bool:
+        """Whether our own kernels can do the front of these networks."""
+        return self._fused is not None
 
     def __len__(self) -> int:
         return len(self.rows)
@@ -105,6 +115,16 @@ class Stack:
 
     def check(self, models: Sequence[nn.Module], batch: Batch, configs: Sequence[Config], config: Config) -> None:
         """Compare every network's gradient and buffers with those alone; raises Unstackable where they differ."""
+        try:
+            self._check(models, batch, configs, config)
+        except Unstackable as reason:
+            if not self.fusable:
+                raise
+            print(f"without kernels of our own: {reason}")
+            self._fused, self.fuses = None, False
+            self._check(models, batch, configs, config)
+
+    def _check(self, models: Sequence[nn.Module], batch: Batch, configs: Sequence[Config], config: Config) -> None:
         kept = {name: value.clone() for name, value in self.buffers.items()}
         remembered = _remembered(self._model)
         try:
@@ -146,16 +166,18 @@ class Stack:
         return dict(zip(self._shapes, self.split(self.rows), strict=True))
 
     def _outputs(self, inputs: torch.Tensor) -> torch.Tensor:
+        network = self._fused if self._fused is not None and self.fuses else self._model
+
         def one(state: dict[str, torch.Tensor], words: Any, rates: Any) -> torch.Tensor:
             for number, layer in enumerate(self._layers):
                 layer.seed, layer.rate = words[number], rates[number]
-            found: torch.Tensor = functional_call(self._model, state, (inputs,))
+            found: torch.Tensor = functional_call(network, state, (inputs,))
             return found
 
         state = {**self._parameters(), **self.buffers}
         with computing(self._precision, self.rows.device):
             if len(self) == 1:  # stacking a single one costs time and gives nothing
-                alone = {name: value[0] for name, value in state.items()}
+                alone = {name: value.squeeze(0) for name, value in state.items()}  # [0] fills a gradient with zeros
                 return one(alone, self._words[0], self._rates[0])[None].to(self.rows.dtype)
             outputs: torch.Tensor = vmap(one, randomness="error")(state, self._words, self._rates)
             return outputs.to(self.rows.dtype)

@@ -6,12 +6,20 @@ The formulas, and their order of rounding, are those of torch.optim.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import cache
+from importlib.util import find_spec
 
 import torch
 
 from tradewind.pack import Config
 
 EPSILON = 1e-8  # torch's
+
+
+@cache
+def triton_is_there() -> bool:
+    """Whether kernels of our own can be built here."""
+    return find_spec("triton") is not None
 
 
 class Stacked:
@@ -30,10 +38,15 @@ class Stacked:
         self._beta1, self._beta2 = column("beta1"), column("beta2")
         self._powers = [torch.tensor([[c[n]] for c in configs], dtype=torch.float64, device=parameters.device)
                         for n in ("beta1", "beta2")]  # fmt: skip
+        self._logs = [power.log() for power in self._powers]
+        self.fuses = parameters.is_cuda and parameters.dtype == torch.float32 and triton_is_there()
 
     @torch.no_grad()
     def step(self, parameters: torch.Tensor, gradients: torch.Tensor, rates: torch.Tensor) -> None:
         """One step of every row; `rates` is a column."""
+        if self.fuses:
+            self._fused_step(parameters, gradients.contiguous(), rates)
+            return
         if self._kind == "sgd":
             (momentum,) = self._buffers
             momentum.mul_(self._momentum).add_(gradients.addcmul(parameters, self._decay))
@@ -50,6 +63,22 @@ class Stacked:
         bias1, bias2 = ((1.0 - power**self._count).to(parameters.dtype) for power in self._powers)
         spread = (second.sqrt() / bias2.sqrt()).add_(EPSILON)
         parameters.sub_((rates / bias1) * (first / spread))
+
+    def _fused_step(self, parameters: torch.Tensor, gradients: torch.Tensor, rates: torch.Tensor) -> None:
+        from tradewind.train import stacked_kernel as kernel
+
+        m, length = parameters.shape
+        grid = -(-length // kernel.BLOCK), m
+        if self._kind == "sgd":
+            kernel.sgd[grid](
+                parameters, gradients, *self._buffers, rates, self._decay, self._momentum, length, kernel.BLOCK
+            )
+            return
+        self._count += 1
+        kernel.adam[grid](
+            parameters, gradients, *self._buffers, rates, self._decay, self._beta1, self._beta2, *self._logs,
+            self._count, length, EPSILON, self._kind == "adamw", kernel.BLOCK,
+        )  # fmt: skip
 
     def state(self) -> dict[str, torch.Tensor]:
         """What lies in rows as the parameters do, under torch's names."""
@@ -70,5 +99,6 @@ class Stacked:
         rows = torch.tensor(numbers, device=self._count.device)
         self._buffers = [buffer[rows] for buffer in self._buffers]
         self._powers = [power[rows] for power in self._powers]
+        self._logs = [power.log() for power in self._powers]
         for name in ("_momentum", "_decay", "_beta1", "_beta2"):
             setattr(self, name, getattr(self, name)[rows])
