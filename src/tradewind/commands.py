@@ -149,8 +149,15 @@ def storm_data(
 
 def advise_command(run: Path, as_json: bool) -> str:
     """What a run says about how to train."""
-    items = advise(Results.load(run))
-    return json.dumps([asdict(item) for item in items], indent=1) if as_json else advice_page(items).rstrip()
+    from tradewind.analysis.findings import paper_beside, runs_beside
+    from tradewind.report.findings import findings_page
+
+    results = Results.load(run)
+    items = advise(results)
+    if as_json:
+        return json.dumps([asdict(item) for item in items], indent=1)
+    beside = paper_beside(results, runs_beside(results))
+    return "\n\n".join([advice_page(items).rstrip(), *([findings_page(beside).rstrip()] if beside else [])])
 
 
 def report_command(run: Path, out: Path | None) -> str:

@@ -21,7 +21,9 @@ def export(run: RunArg, to: Annotated[Path, typer.Option(metavar="F", help="F.cs
 
 @app.command("import", epilog="Example: tradewind import published.json --at tables.table3 --out runs/table3")
 def import_(
-    file: Annotated[Path, typer.Argument(metavar="F", help="F.csv or F.json.")],
+    file: Annotated[
+        Path, typer.Argument(metavar="F", help="F.csv, F.json, or a bundled study whose paper printed its results.")
+    ],
     out: Annotated[Path, typer.Option(metavar="RUN", help="The run folder to make.")],
     at: Annotated[str, typer.Option(metavar="PATH", help="Where in a nested file, e.g. tables.table8.")] = "",
     join: Annotated[
@@ -35,7 +37,11 @@ def import_(
     """Results from elsewhere as a run folder."""
     from tradewind.commands import renames
     from tradewind.imports import import_results
+    from tradewind.studies.published import PLACES, base, import_printed
 
+    if base(str(file)) in PLACES:
+        typer.echo(f"{import_printed(str(file), out)} published results in {out}")
+        return
     names = [name for name in values.split(",") if name]
     typer.echo(f"{import_results(file, out, at, join, names, renames(rename))} results in {out}")
 

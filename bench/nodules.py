@@ -1,0 +1,88 @@
+"""Train the network of Cunha et al. at full size on one device until its validation loss is the paper's.
+
+    python bench/nodules.py [--data FOLDER/lidc_nodule_shapes_32.npz] [--save bench/results/nodules-h200.json]
+
+The paper does not say how its cubes were cut from the scans, nor how correlations below 0 were to come from a
+sigmoid. Every reading is run (`--shrink 1 2`, `--correlations positive signed`), and the file is written after each.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import tempfile
+import time
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+from tradewind import Study, machine, run
+
+TARGET, MAX_EPOCHS, PAPER_EPOCHS = 0.0016384, 400, 100
+USUAL = Path(os.environ.get("TRADEWIND_DATA", Path(__file__).parents[2] / "shared" / "data"))
+
+
+def study(chosen: argparse.Namespace, reading: dict[str, Any]) -> Study:
+    """The sequential run of the paper: 256 nodules validate, batches of 32, Adam at 0.00105."""
+    return Study(
+        name="nodules",
+        workload="nodules",
+        purpose="time",
+        data={"source": "file", "path": str(chosen.data.resolve()), "validation": 256, "test": 256},
+        fixed={"batch_size": 32, "learning_rate": 0.00105, "optimizer": "adam", "device": chosen.device, **reading},
+        stop={"max_epochs": chosen.max_epochs, "target": {"validation_loss": chosen.target}},
+    )
+
+
+def outcome(chosen: argparse.Namespace, reading: dict[str, Any]) -> dict[str, Any]:
+    """What became of one reading: times, scores and the loss of every epoch."""
+    with tempfile.TemporaryDirectory(prefix="tradewind-nodules-") as folder:
+        results = run(study(chosen, reading), Path(folder) / "run", workers=1)
+        record = results.record(0)
+        kept = ("state", "reason", "error", "times", "scores", "last", "parameters", "device", "precision")
+        found = {name: record[name] for name in (*kept, "peak_memory_bytes", "code") if name in record}
+        return {**reading, **found, "curve": results.curve(record["key"])}
+
+
+def line(found: dict[str, Any]) -> str:
+    """One reading in a line: when it reached the target, or how near it came."""
+    losses = [epoch["validation_loss"] for epoch in found["curve"]]
+    if not losses:
+        return f"{found['state']}: {found.get('error')}"
+    reading = f"shrink {found['shrink']}, {found['correlations']} correlations"
+    speed = median(found["times"]["epoch_s"])
+    return (
+        f"{reading}: {found['state']}, {found['reason']}; {len(losses)} epochs in {found['times']['train_s']:.1f} s "
+        f"({speed:.3f} s an epoch), lowest loss {min(losses):.7f}, at epoch {PAPER_EPOCHS} "
+        + (f"{losses[PAPER_EPOCHS - 1]:.7f}" if len(losses) >= PAPER_EPOCHS else "not there")
+    )
+
+
+def main() -> None:
+    """The command line."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--data", type=Path, default=USUAL / "lidc_nodule_shapes_32.npz")
+    parser.add_argument("--save", type=Path, help="a JSON file for all that was measured")
+    parser.add_argument("--shrink", type=int, nargs="+", default=[1, 2])
+    parser.add_argument("--correlations", nargs="+", default=["positive"])
+    parser.add_argument("--device", default="cuda")
+    parser.add_argument("--max-epochs", type=int, default=MAX_EPOCHS)
+    parser.add_argument("--target", type=float, default=TARGET)
+    chosen = parser.parse_args()
+
+    facts = {key: value for key, value in machine.facts().items() if key != "host"}
+    samples: list[dict[str, Any]] = []
+    for shrink in chosen.shrink:
+        for correlations in chosen.correlations:
+            samples.append(outcome(chosen, {"shrink": shrink, "correlations": correlations}))
+            print(line(samples[-1]), flush=True)
+            if chosen.save:
+                heading = {"benchmark": "nodules", "date": time.strftime("%Y-%m-%d"), "machine": facts}
+                target = {"target": chosen.target, "max_epochs": chosen.max_epochs, "paper_epochs": PAPER_EPOCHS}
+                chosen.save.write_text(json.dumps({**heading, **target, "samples": samples}, indent=1) + "\n")
+    print(machine.name())
+
+
+if __name__ == "__main__":
+    main()

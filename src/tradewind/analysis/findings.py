@@ -1,0 +1,189 @@
+"""The papers beside a run of one of their studies: number by number, and finding by finding."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from tradewind.analysis.evidence import Cell, Evidence, devices_of
+from tradewind.analysis.papers import BESIDE, FINDINGS, WITH_CURVES, Finding
+from tradewind.errors import RunError
+from tradewind.folder import default_path
+from tradewind.pack import Config
+from tradewind.results import Results
+from tradewind.studies.published import PLACES, Printed, PrintedTable, base, printed, study_of_source
+
+BORNE_OUT, NOT_BORNE_OUT, CANNOT_BE_SAID = "borne out", "not borne out", "cannot be said"
+NOT_MEASURED, MISSED = "not measured", "target not reached"
+KINDS = {"cpu": "CPU", "cuda": "GPU"}
+SAME = ("augment", "batch_size", "data_multiplier", "learning_rate")  # a ratio needs them equal
+MOST_TRIALS = 20_000
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """Whether a run bears a finding out, by which rule, why, and the numbers behind it."""
+
+    claim: str
+    rule: str
+    verdict: str
+    text: str
+    numbers: dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Compared:
+    """One published number beside ours; no ratio where it would mean nothing."""
+
+    config: Config
+    measure: str
+    machine: str
+    published: float | None
+    measured: float | None
+    n: int
+    ratio: float | None  # measured / published
+    note: str
+
+
+@dataclass(frozen=True)
+class PaperBeside:
+    """A run of a paper's study beside the paper; `differs` says in what, and why there may be no ratio."""
+
+    study: str
+    title: str
+    published_on: str
+    measured_on: str
+    differs: list[str]
+    rows: list[Compared]
+    verdicts: list[Verdict]
+
+
+def study_of(results: Results) -> str:
+    """The paper's study that a run is of, by its name or, if imported, by its source; nothing for others."""
+    name = str(results.folder.edition().get("study", {}).get("name", ""))
+    if name or not len(results):
+        return name if base(name) in PLACES else ""
+    return study_of_source(str(next(results.records()).get("source", "")))
+
+
+def runs_beside(results: Results) -> list[Results]:
+    """The runs in the same folder, under their usual names, that some findings on this one need."""
+    study = study_of(results)
+    full = study.removeprefix(base(study))
+    found = []
+    for name in BESIDE.get(base(study), ()):
+        path = results.folder.path.resolve().parent / default_path(name + full).name
+        try:
+            other = Results.load(path)
+        except RunError:
+            continue
+        found += [other] if study_of(other) == name + full else []
+    return found
+
+
+def paper_beside(results: Results, others: Sequence[Results] = ()) -> PaperBeside | None:
+    """What the paper printed and found beside this run; None where the run is of no paper's study.
+
+    Findings on two tables (live against ahead of time, CPU against GPU) look at the `others` as well.
+    """
+    study = study_of(results) if 0 < len(results) <= MOST_TRIALS else ""
+    if not study:
+        return None
+    curves = base(study).startswith(WITH_CURVES)
+    own = Evidence([results], curves)
+    pool = Evidence([results, *others], curves) if others else own
+    verdicts = [_verdict(finding, pool if finding.pooled else own) for finding in FINDINGS[base(study)]]
+    table = printed(study)
+    differs, no_ratio = _differences(results, own, table) if table else ([], False)
+    rows = [one for row in table.rows for one in _compared(row, own, table, not no_ratio)] if table else []
+    return PaperBeside(
+        study,
+        PLACES[base(study)].title,
+        table.machine if table else "",
+        _measured_on(results),
+        differs,
+        rows,
+        verdicts,
+    )
+
+
+def _verdict(finding: Finding, evidence: Evidence) -> Verdict:
+    agreed, text, numbers = finding.judge(evidence)
+    word = CANNOT_BE_SAID if agreed is None else BORNE_OUT if agreed else NOT_BORNE_OUT
+    return Verdict(finding.claim, finding.rule, word, text, numbers)
+
+
+def _measured_on(results: Results) -> str:
+    """Machine, purpose and repeats, without which no time is shown."""
+    facts = [
+        f"{name} {', '.join(sorted({str(x) for x in results.items(name)}))}"
+        for name in ("machine", "purpose")
+        if name in results.names()
+    ]
+    return " · ".join(facts)
+
+
+def _differences(results: Results, evidence: Evidence, table: PrintedTable) -> tuple[list[str], bool]:
+    """In what a run differs from the paper, and whether that leaves no ratio."""
+    study = results.folder.edition().get("study")
+    kinds = {str(cell.config.get("device")) for cell in evidence.cells}
+    grave, light = list[str](), list[str]()
+    if kinds != {table.device}:
+        here = " and ".join(KINDS.get(kind, kind) for kind in sorted(kinds))
+        grave.append(f"{here} here, {KINDS[table.device]} there")
+    if study:
+        data, note = study.get("data", {}), PLACES[table.study].note
+        count = data.get("train", data.get("clips"))
+        light += ["synthetic data here"] if data.get("source", "synthetic") == "synthetic" else []
+        light += [note] if note else []
+        if table.samples is None:
+            grave.append("other data than the paper's")
+        elif count not in (None, table.samples) or (count is None and base(study["name"]) == study["name"]):
+            grave.append(f"{f'{count:,}' if count else 'fewer'} training samples here, {table.samples:,} there")
+    printed_once = {name: table.rows[0].config[name] for name in table.rows[0].config if name not in table.varied}
+    for name, there in printed_once.items():
+        used = {cell.config.get(name) for cell in evidence.cells if name in cell.config}
+        if used and used != {there} and (name in SAME or name == "devices"):
+            here = ", ".join(str(value) for value in sorted(used, key=str))
+            (grave if name in SAME else light).append(f"{name} {here} here, {there} there")
+    return grave + light, bool(grave)
+
+
+def _compared(row: Printed, evidence: Evidence, table: PrintedTable, comparable: bool) -> list[Compared]:
+    config = {name: row.config[name] for name in table.varied}
+    cells = [cell for cell in evidence.cells if _same(cell, config)]
+    cells = [cell for cell in cells if cell.config.get("gpu", row.machine) == row.machine]
+    cell = min(cells, key=lambda cell: _unlike(cell, row.config), default=None)
+    found = []
+    for measure, published in row.values.items():
+        measured = _measured(measure, cell, evidence) if cell else None
+        note = "" if measured is not None else MISSED if cell and cell.missed and not cell.n else NOT_MEASURED
+        ratio = measured / published if comparable and measured is not None and published else None
+        n = cell.n if cell and measured is not None else 0
+        found.append(Compared(config, measure, row.machine, published, measured, n, ratio, note))
+    return found
+
+
+def _same(cell: Cell, config: Config) -> bool:
+    """Whether a cell is of this config; on one device all rules of scaling are the same."""
+    alone = config.get("devices") == 1
+    known = {"devices": devices_of(cell), "scaling": cell.config.get("scaling", "strong")}
+    return all(
+        {**cell.config, **known}.get(name) == value
+        for name, value in config.items()
+        if not (alone and name == "scaling")
+    )
+
+
+def _unlike(cell: Cell, config: Config) -> int:
+    return sum(name in cell.config and cell.config[name] != value for name, value in config.items())
+
+
+def _measured(measure: str, cell: Cell, evidence: Evidence) -> float | None:
+    if measure != "efficiency":
+        return cell.values.get(measure)
+    to_target = "time_to_target_s"
+    alone = [c.values[to_target] for c in evidence.cells if devices_of(c) == 1 and to_target in c.values]
+    own = cell.values.get(to_target)
+    return alone[0] / (devices_of(cell) * own) if alone and own else None

@@ -1,0 +1,190 @@
+"""What the papers on storms found (Barajas 2019, Basalyga 2021), and how a run is asked whether it agrees."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from itertools import pairwise
+from math import exp, log, log2
+from statistics import mean, median
+from typing import Any
+
+from tradewind.analysis.evidence import Cell, Evidence, devices_of, fit, rank_correlation
+
+# What a run says: agreed, contradicted or nothing (None); why, with the numbers in it; and the numbers alone
+Judgement = tuple[bool | None, str, dict[str, Any]]
+
+STRAIGHT, MOSTLY_STRAIGHT = 0.98, 0.95  # R²
+FALLS, FLATTENS, FLAT = 1.2, 0.75, 1.3
+LEAST_LINES = 3  # one line of a few times says more about the machine's mood
+LIVE_COSTS = 1.5
+GPU_GAINS = (5.5, 22.0)  # 11 within a factor of two
+NO_FASTER = 1.1
+CORRELATED, LOST = -0.5, 0.01
+SAME_SCORE = 0.015
+STAND_INS = " (CPU processes stand in for devices)"
+
+
+def with_label(text: str, evidence: Evidence) -> str:
+    """Say so where processes stand in for devices."""
+    return text + (STAND_INS if evidence.stand_ins else "")
+
+
+def no_times(evidence: Evidence, needed: str) -> Judgement:
+    """Why times can't be judged."""
+    packed = "trials were trained in packs, so none has a time of its own; " if evidence.packed else ""
+    return None, f"{packed}{needed}", {}
+
+
+def linear(evidence: Evidence, along: str, measure: str = "wall_s") -> Judgement:
+    """Whether time is a straight line along epochs or data."""
+    lines = evidence.lines(along, measure, least=3)
+    if len(lines) < LEAST_LINES:
+        return no_times(evidence, f"it takes times at 3 values of {along}, all else equal, for {LEAST_LINES} configs")
+    fits = [fit(line) for line in lines]
+    r2 = [one.r2 for one in fits]
+    straight = sum(one >= MOSTLY_STRAIGHT for one in r2) / len(r2)
+    slope, fixed = median(one.slope for one in fits), median(one.fixed for one in fits)
+    text = (
+        f"R² of {measure} along {along} over {len(lines)} lines: median {median(r2):.4f}, least {min(r2):.4f}; "
+        f"median slope {slope:.4g} s, and {max(fixed, 0):.0%} of the longest time does not grow"
+    )
+    numbers = {
+        "lines": len(lines), "r2_median": median(r2), "r2_least": min(r2), "slope_s": slope, "fixed_share": fixed,
+    }  # fmt: skip
+    return median(r2) >= STRAIGHT and straight >= 0.9 and slope > 0, text, numbers
+
+
+@dataclass(frozen=True)
+class Fall:
+    """How a time changes along the batch size: over all of it, and by the first and the last doubling."""
+
+    over_all: float
+    first: float
+    last: float
+    spread: float
+
+
+def _falls(evidence: Evidence, measure: str) -> list[Fall]:
+    found = []
+    for line in evidence.lines("batch_size", measure, least=3):
+        steps = list(zip(pairwise(line.x), pairwise(line.y), strict=True))
+        gains = [log(a / b) / log2(high / low) for (low, high), (a, b) in steps]
+        found.append(Fall(line.y[0] / min(line.y), gains[0], gains[-1], max(line.y) / min(line.y)))
+    return found
+
+
+def batch_size(evidence: Evidence, measure: str = "wall_s") -> Judgement:
+    """Whether time falls with the batch size, and less and less."""
+    falls = _falls(evidence, measure)
+    if len(falls) < LEAST_LINES:
+        return no_times(evidence, f"it takes times at 3 batch sizes, all else equal, for {LEAST_LINES} configs")
+    over_all, first, last = (median(getattr(fall, name) for fall in falls) for name in ("over_all", "first", "last"))
+    text = (
+        f"over {len(falls)} lines the smallest batch takes {over_all:.2f} × the best time (median); "
+        f"the first doubling gains {exp(first) - 1:.0%}, the last {exp(last) - 1:.0%}"
+    )
+    numbers = {"lines": len(falls), "falls": over_all, "first_doubling": exp(first), "last_doubling": exp(last)}
+    return over_all >= FALLS and last <= FLATTENS * first, text, numbers
+
+
+def batch_size_live(evidence: Evidence) -> Judgement:
+    """Whether the batch size plays no part where augmentation is live."""
+    falls = _falls(evidence, "wall_s")
+    if len(falls) < LEAST_LINES:
+        return no_times(evidence, f"it takes times at 3 batch sizes, all else equal, for {LEAST_LINES} configs")
+    spread = median(fall.spread for fall in falls)
+    text = f"over {len(falls)} lines the slowest batch size takes {spread:.2f} × the quickest (median)"
+    return spread <= FLAT, text, {"lines": len(falls), "spread": spread}
+
+
+def live(evidence: Evidence) -> Judgement:
+    """Whether live augmentation costs clearly more than augmentation ahead of time."""
+    pairs = evidence.pairs("augment", "live", "pre", "wall_s")
+    if not pairs:
+        return no_times(evidence, "it takes times with augment live and with pre, all else equal")
+    ratios = [a / b for a, b in pairs]
+    middle = exp(mean(map(log, ratios)))
+    text = f"live takes {middle:.2f} × as long as ahead of time over {len(pairs)} pairs"
+    text += f" ({min(ratios):.2f} to {max(ratios):.2f})"
+    return (
+        middle >= LIVE_COSTS,
+        text,
+        {"pairs": len(pairs), "ratio": middle, "least": min(ratios), "most": max(ratios)},
+    )
+
+
+def cpu_gpu(evidence: Evidence) -> Judgement:
+    """Whether a GPU trains about ten times as fast as CPUs."""
+    pairs = evidence.pairs("device", "cpu", "cuda", "wall_s", ignore=("machine", "gpu", "precision"))
+    if not pairs:
+        return no_times(evidence, "it takes times on a CPU and on a GPU, all else equal")
+    ratios = [a / b for a, b in pairs]
+    low, high = GPU_GAINS
+    text = f"the GPU is {median(ratios):.1f} × as fast (median of {len(pairs)} pairs, {min(ratios):.1f} to "
+    text += f"{max(ratios):.1f})"
+    numbers = {"pairs": len(pairs), "ratio": median(ratios), "least": min(ratios), "most": max(ratios)}
+    return low <= median(ratios) <= high, text, numbers
+
+
+def more_devices(evidence: Evidence) -> Judgement:
+    """Whether more devices for one network gain no time."""
+    gains: dict[int, list[float]] = {}
+    for line in evidence.lines("devices", "wall_s"):
+        if line.x[0] == 1:
+            for many, seconds in zip(line.x[1:], line.y[1:], strict=True):
+                gains.setdefault(int(many), []).append(line.y[0] / seconds)
+    if not gains:
+        return no_times(evidence, "it takes times on one and on several devices, all else equal")
+    middles = {many: median(some) for many, some in sorted(gains.items())}
+    each = ", ".join(f"{many} devices {gain:.2f} ×" for many, gain in middles.items())
+    return (
+        max(middles.values()) <= NO_FASTER,
+        with_label(f"speed-up {each} (medians)", evidence),
+        {"speedup": middles},
+    )
+
+
+def accuracy_falls(evidence: Evidence, measure: str = "accuracy") -> Judgement:
+    """Whether accuracy falls with the batch size at equal epochs."""
+    lines = evidence.lines("batch_size", measure, least=3)
+    if not lines:
+        return None, f"it takes {measure} at 3 batch sizes, all else equal", {}
+    ranks = [rank_correlation(line.x, line.y) for line in lines]
+    change = median(line.y[-1] - line.y[0] for line in lines)
+    text = (
+        f"rank correlation of {measure} with the batch size {median(ranks):.2f} (median of {len(lines)} lines); "
+        f"from the smallest to the largest batch {100 * change:+.1f} points"
+    )
+    numbers = {"lines": len(lines), "rank_correlation": median(ranks), "change": change}
+    return median(ranks) <= CORRELATED and change <= -LOST, text, numbers
+
+
+def devices_and_accuracy(evidence: Evidence) -> Judgement:
+    """Whether the number of devices leaves the learning curve of a batch size as it is."""
+    lines = [line for line in evidence.lines("devices", "curve_accuracy") if len(set(line.x)) > 1]
+    if not lines:
+        return None, "it takes curves of validation accuracy at 2 numbers of devices, all else equal", {}
+    spread = median(max(line.y) - min(line.y) for line in lines)
+    text = f"mean accuracy along the curve differs by {100 * spread:.2f} points between numbers of devices (median)"
+    return spread <= SAME_SCORE, with_label(text, evidence), {"lines": len(lines), "spread": spread}
+
+
+def equal_share(evidence: Evidence) -> Judgement:
+    """Whether curves differ though every device has as many samples of a batch: the larger batch learns less."""
+    groups: dict[tuple[float, Any], list[Cell]] = {}
+    for cell in evidence.cells:
+        if "curve_accuracy" in cell.values:
+            share = cell.config["batch_size"] / devices_of(cell)
+            groups.setdefault((share, cell.config.get("epochs")), []).append(cell)
+    drops = []
+    for cells in groups.values():
+        cells.sort(key=lambda cell: float(cell.config["batch_size"]))
+        if cells[0].config["batch_size"] < cells[-1].config["batch_size"]:
+            drops.append(cells[0].values["curve_accuracy"] - cells[-1].values["curve_accuracy"])
+    if not drops:
+        return None, "it takes curves of equal batch size per device on different numbers of devices", {}
+    text = (
+        f"with equal batch per device the smaller batch has {100 * median(drops):+.2f} points of mean accuracy along "
+        f"the curve over the larger (median of {len(drops)} groups)"
+    )
+    return median(drops) >= LOST, with_label(text, evidence), {"groups": len(drops), "drop": median(drops)}

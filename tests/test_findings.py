@@ -1,0 +1,466 @@
+"""The papers' studies, their numbers, and whether a run bears their findings out."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import os
+import re
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from conftest import Cli
+from test_results import Record, record
+
+from tradewind import Results, Study, studies
+from tradewind.analysis.evidence import epochs_to_stable, rank_correlation
+from tradewind.analysis.findings import (
+    BORNE_OUT,
+    CANNOT_BE_SAID,
+    MISSED,
+    NOT_BORNE_OUT,
+    NOT_MEASURED,
+    PaperBeside,
+    paper_beside,
+    runs_beside,
+    study_of,
+)
+from tradewind.analysis.papers import FINDINGS
+from tradewind.errors import StudyError
+from tradewind.folder import RunFolder
+from tradewind.imports import import_results
+from tradewind.journal import Journal, new_owner
+from tradewind.report.findings import findings_markdown, findings_page, findings_section, summary_markdown
+from tradewind.schedule.trials import Trials
+from tradewind.studies.published import PAPERS, PLACES, import_printed, printed
+
+ROOT = Path(__file__).parents[1]
+PUBLISHED = Path(os.environ.get("TRADEWIND_PUBLISHED", ROOT.parent / "shared" / "published"))
+WITH_NUMBERS = [name for name, place in PLACES.items() if place.file]
+Change = Callable[[dict[str, Any]], float | None]
+
+
+@pytest.fixture(scope="module")
+def papers(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Results]:
+    """The papers' own numbers as runs, side by side under their usual names."""
+    folder = tmp_path_factory.mktemp("papers")
+    for name in WITH_NUMBERS:
+        import_printed(name, folder / name.replace("/", "-"))
+    return {name: Results.load(folder / name.replace("/", "-")) for name in WITH_NUMBERS}
+
+
+def beside(results: Results, *others: Results) -> PaperBeside:
+    found = paper_beside(results, others)
+    assert found is not None
+    return found
+
+
+def verdicts(found: PaperBeside) -> dict[str, str]:
+    return {one.claim: one.verdict for one in found.verdicts}
+
+
+def numbers(found: PaperBeside, claim: str) -> dict[str, Any]:
+    return next(one.numbers for one in found.verdicts if claim in one.claim)
+
+
+def changed(tmp_path: Path, study: str, change: Change) -> Results:
+    """The paper's numbers with every value of every row passed through `change`."""
+    place = PLACES[study]
+    document = json.loads((PAPERS / place.file).read_text())
+    node = document
+    for part in place.at.split("."):
+        node = node[part]
+    if place.nested:
+        for rule, line in node.items():
+            for devices in line:
+                line[devices] = change({"scaling": rule, "devices": int(devices), "value": line[devices]})
+    else:
+        measures = list(printed(study).rows[0].values)  # type: ignore[union-attr]
+        for row in node if isinstance(node, list) else node["rows"]:
+            name = next(n for n in (*measures, "accuracy_percent") if n in row)
+            row[name] = change({**row, "value": row[name]})
+    tmp_path.mkdir(exist_ok=True)
+    (tmp_path / place.file).write_text(json.dumps(document))
+    rename = {"level1": "scaling", "level2": "devices"} if place.nested else {}
+    import_results(tmp_path / place.file, tmp_path / "run", place.at, rename=rename)
+    return Results.load(tmp_path / "run")
+
+
+def ran(
+    path: Path, study: str, records: list[Record], curves: list[list[float]] | None = None, **data: Any
+) -> Results:
+    """A run folder of a bundled study with these records, and curves of validation accuracy."""
+    content = Study.load(studies.path_of(study))
+    content = content.model_copy(update={"data": {**content.data, **data}})
+    folder = RunFolder.create(path)
+    folder.keep_edition(content.digest(), content.edition("accuracy"))
+    journal = Journal(folder, new_owner())
+    for one, curve in zip(records, curves or [[]] * len(records), strict=True):
+        journal.finished(one, [{"epoch": k, "validation_accuracy": y} for k, y in enumerate(curve, 1)])
+    journal.settle()
+    journal.close()
+    return Results.load(path)
+
+
+def trial(number: int, device: str, seconds: float, **config: Any) -> Record:
+    """A record on this kind of device with this wall time."""
+    settings = {"augment": "pre", "learning_rate": 0.001, "device": "auto", "devices": 1, **config}
+    times = {"wall_s": seconds, "epoch_s": [9 * seconds, seconds, seconds]}
+    return record(
+        number, config=settings, times=times, scores={"accuracy": 0.9}, last={}, device=device, purpose="time",
+        devices=settings["devices"],
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize("name", studies.names())
+def test_a_bundled_study_is_valid_and_has_as_many_trials_as_it_says(name: str) -> None:
+    study = Study.load(studies.path_of(name))
+    assert study.name == name
+    said = re.search(r"\((\d+) trials?, .+\)$", study.description)
+    assert said, study.description
+    assert Trials(study).count() == (int(said[1]), True)
+
+
+def test_every_table_and_figure_has_a_small_and_a_full_study_and_findings() -> None:
+    wanted = {f"{name}{size}" for name in PLACES for size in ("", "-full")}
+    assert wanted | {"quick"} == set(studies.names())
+    assert PLACES.keys() == FINDINGS.keys()
+    tables = {f"basalyga/table{n}" for n in range(2, 10)} | {f"basalyga/figure{n}" for n in (2, 6, 7, 8)}
+    assert tables <= PLACES.keys()
+    for name in PLACES:
+        small = json.loads(studies.text(name))
+        assert "2 cores" in small["description"]
+        assert small["fixed"].get("device", "auto") != "cuda"
+
+
+def test_the_listing_is_grouped_by_paper_and_a_study_is_printed_as_it_is(command: Cli) -> None:
+    text = command("studies").stdout
+    heads = [line for line in text.splitlines() if line and not line.startswith((" ", "run one"))]
+    assert [head.split(",")[0].split(" ")[0] for head in heads] == ["To", "Basalyga", "Stevens:", "Cunha", "Nelson"]
+    assert all(f"  {name} " in text for name in studies.names())
+    assert json.loads(command("studies", "basalyga/table3").stdout)["space"]["data_multiplier"] == [1, 2, 4]
+    answer = command("studies", "basalyga/table33")
+    assert answer.returncode == 2
+    assert "did you mean 'basalyga/table3'" in answer.stderr
+
+
+@pytest.mark.skipif(not PUBLISHED.exists(), reason=f"no {PUBLISHED}")
+@pytest.mark.parametrize("file", sorted({place.file for place in PLACES.values() if place.file}))
+def test_the_numbers_in_the_package_are_the_published_ones(file: str) -> None:
+    ours, theirs = (json.loads((folder / file).read_text()) for folder in (PAPERS, PUBLISHED))
+    assert {**ours, "source": ""} == {**theirs, "source": ""}
+
+
+def test_published_numbers_are_found_by_study_and_config() -> None:
+    table = printed("basalyga/table8-full")
+    assert table is not None
+    assert (table.device, table.machine, table.samples, table.varied) == (
+        "cuda", "2x V100", 138_963, ["epochs", "batch_size"],
+    )  # fmt: skip
+    values = {(row.config["epochs"], row.config["batch_size"]): row.values for row in table.rows}
+    assert values[100, 256] == {"accuracy": 0.9315}
+    assert printed("basalyga/figure8") is None
+    with pytest.raises(StudyError, match="no published numbers of 'basalyga/figure8'"):
+        import_printed("basalyga/figure8", Path("nowhere"))
+
+
+@pytest.mark.parametrize("name", WITH_NUMBERS)
+def test_the_papers_own_numbers_bear_out_the_papers_own_findings(papers: dict[str, Results], name: str) -> None:
+    results = papers[name]
+    assert study_of(results) == name
+    found = beside(results, *runs_beside(results))
+    assert verdicts(found) == {finding.claim: BORNE_OUT for finding in FINDINGS[name]}
+    ratios = [row.ratio for row in found.rows if row.measured is not None]
+    assert ratios == pytest.approx([1.0] * len(ratios))
+    assert len(found.rows) >= len(results)
+    assert not found.differs
+
+
+def test_the_numbers_behind_the_verdicts_are_those_of_the_tables(papers: dict[str, Results]) -> None:
+    found = beside(papers["basalyga/table3"], papers["basalyga/table2"], papers["basalyga/table5"])
+    assert numbers(found, "GPU")["ratio"] == pytest.approx(9.7086, abs=1e-4)
+    assert numbers(found, "live")["ratio"] == pytest.approx(3.49524, abs=1e-5)
+    assert (numbers(found, "live")["pairs"], numbers(found, "live")["least"]) == (54, 1.85)
+    assert numbers(found, "epochs")["r2_least"] == pytest.approx(0.9774, abs=1e-4)
+    speedup = numbers(beside(papers["basalyga/table7"]), "more GPUs")["speedup"]
+    assert speedup[2] == pytest.approx(20 / 27)
+    assert numbers(beside(papers["stevens/linear"]), "chokes")["s_per_gb"] == pytest.approx(0.455, abs=1e-3)
+    strong = numbers(beside(papers["cunha/scaling"]), "always reaches")["speedup"]
+    assert strong[32] == pytest.approx(32 * 0.4625)
+    caltech = beside(papers["nelson/caltech"])
+    assert numbers(caltech, "until stable")["epochs_per_doubling"] == pytest.approx(5.0, abs=0.1)
+    assert numbers(caltech, "soonest")["times_s"][-1] == (8, 1100.0)
+
+
+@pytest.mark.parametrize(
+    ("study", "claim", "change"),
+    [
+        ("basalyga/table3", "linear in epochs", lambda r: r["value"] * r["epochs"] ** 2),
+        ("basalyga/table3", "amount of data", lambda r: [30, 10, 25][r["data_multiplier"] // 2] + r["epochs"]),
+        ("basalyga/table3", "falls with the batch", lambda r: 10.0 * r["epochs"]),
+        ("basalyga/table2", "falls with the batch", lambda r: 1e6 * r["epochs"] / r["batch_size"]),
+        ("basalyga/table5", "plays no part", lambda r: 1e4 * r["epochs"] / r["batch_size"]),
+        ("basalyga/table6", "more GPUs", lambda r: r["value"] / r["gpus"]),
+        ("basalyga/table8", "accuracy falls", lambda r: 90 + r["epochs"] / 1000 + r["batch_size"] / 1e6),
+        ("stevens/linear", "quickest on one", lambda r: 10 / r["batch_size"] / r["gpus"]),
+        ("stevens/linear", "same time", lambda r: 10 / r["batch_size"] / r["gpus"]),
+        ("stevens/linear", "chokes", lambda r: 1 + (r["batch_size"] % 3)),
+        ("cunha/scaling", "soonest of all", lambda r: 50.0 if r["scaling"] == "strong" else 60.0),
+        ("cunha/scaling", "always reaches", lambda r: None if r["devices"] == 8 else r["value"]),
+        ("cunha/scaling", "beyond two", lambda r: 100.0),
+        ("cunha/scaling", "diverges", lambda r: r["value"] or 50.0),
+        ("cunha/scaling", "warm-up", lambda r: r["value"] or 50.0),
+        ("nelson/fruit", "halve the epoch", lambda r: 20.0),
+        ("nelson/caltech", "halve the epoch", lambda r: 209.0),
+    ],
+)
+def test_numbers_against_a_finding_do_not_bear_it_out(
+    tmp_path: Path, study: str, claim: str, change: Change
+) -> None:  # fmt: skip
+    found = beside(changed(tmp_path / "changed", study, change))
+    assert [one.verdict for one in found.verdicts if claim in one.claim] == [NOT_BORNE_OUT]
+
+
+def test_findings_on_two_tables_can_be_contradicted_too(tmp_path: Path, papers: dict[str, Results]) -> None:
+    quick = changed(tmp_path / "live", "basalyga/table5", lambda row: row["value"] / 3.4)
+    found = beside(papers["basalyga/table3"], quick)
+    assert numbers(found, "live")["ratio"] == pytest.approx(3.49524 / 3.4, rel=1e-4)
+    assert verdicts(found)["live augmentation takes far longer than augmentation ahead of time"] == NOT_BORNE_OUT
+    slow = changed(tmp_path / "cpu", "basalyga/table2", lambda row: row["value"] * 10)
+    assert (
+        verdicts(beside(papers["basalyga/table3"], slow))["a GPU is 10 to 12 times as fast as CPUs"] == NOT_BORNE_OUT
+    )
+
+
+def test_what_a_run_is_too_small_for_can_not_be_said_and_it_says_what_is_missing(tmp_path: Path) -> None:
+    records = [trial(n, "cuda", 1.0 + n, epochs=e, batch_size=128, data_multiplier=1) for n, e in enumerate((5, 10))]
+    found = beside(ran(tmp_path / "run", "basalyga/table3-full", records))
+    assert set(verdicts(found).values()) == {CANNOT_BE_SAID}
+    reasons = {one.claim: one.text for one in found.verdicts}
+    assert reasons["time is linear in epochs"] == (
+        "it takes times at 3 values of epochs, all else equal, for 3 configs"
+    )
+    assert reasons["a GPU is 10 to 12 times as fast as CPUs"].startswith("it takes times on a CPU and on a GPU")
+    packed = [replace_fields(one, packed_with=4, purpose="tune") for one in records]
+    again = beside(ran(tmp_path / "packed", "basalyga/table3-full", packed))
+    assert "trained in packs" in again.verdicts[0].text
+    assert {row.measured for row in again.rows} == {None}
+
+
+def replace_fields(one: Record, **fields: Any) -> Record:
+    return {**one, **fields}
+
+
+def test_a_run_of_the_full_size_on_a_gpu_has_ratios_and_several_gpus_read_not_measured(tmp_path: Path) -> None:
+    configs = [(e, m) for e in (5, 10, 15) for m in (1, 2, 4)]
+    records = [
+        trial(n, "cuda", 0.5 * e * m, epochs=e, data_multiplier=m, batch_size=128)
+        for n, (e, m) in enumerate(configs)
+    ]  # fmt: skip
+    found = beside(ran(tmp_path / "run", "basalyga/table7-full", records))
+    alone = [row for row in found.rows if row.config["devices"] == 1]
+    assert [row.ratio for row in alone[:2]] == pytest.approx([2.5 / 20, 5 / 38])
+    assert [row.n for row in alone] == [1] * 9
+    others = [row for row in found.rows if row.config["devices"] > 1]
+    assert {(row.note, row.measured, row.ratio) for row in others} == {(NOT_MEASURED, None, None)}
+    assert verdicts(found)["more GPUs for one network are no faster"] == CANNOT_BE_SAID
+    assert verdicts(found)["time is linear in epochs"] == BORNE_OUT
+    assert found.differs == ["synthetic data here"]
+
+
+def test_two_gpus_there_and_one_here_is_said_beside_the_ratio(tmp_path: Path) -> None:
+    records = [trial(n, "cuda", 3.1, epochs=5, batch_size=b, data_multiplier=1) for n, b in enumerate((128, 256))]
+    found = beside(ran(tmp_path / "run", "basalyga/table9-full", records))
+    assert found.differs == ["synthetic data here", "devices 1 here, 2 there"]
+    assert found.rows[0].ratio == pytest.approx(0.1)
+
+
+def test_a_cpu_is_never_put_in_ratio_to_a_gpu_and_fewer_samples_neither(tmp_path: Path) -> None:
+    configs = [(e, m) for e in (5, 10, 15) for m in (1, 2, 4)]
+    records = [
+        trial(n, "cpu", 5.0 * e * m, epochs=e, batch_size=128, data_multiplier=m) for n, (e, m) in enumerate(configs)
+    ]
+    on_cpu = beside(ran(tmp_path / "cpu", "basalyga/table3-full", records))
+    assert on_cpu.differs[0] == "CPU here, GPU there"
+    small = beside(ran(tmp_path / "small", "basalyga/table2", records))
+    assert small.differs[0] == "2,048 training samples here, 138,963 there"
+    for found in (on_cpu, small):
+        assert {row.ratio for row in found.rows} == {None}
+        assert sum(row.measured is not None for row in found.rows) == 9
+        assert verdicts(found)["time is linear in epochs"] == BORNE_OUT
+        assert "so there is no ratio" in findings_page(found)
+    full = beside(ran(tmp_path / "full", "basalyga/table2-full", records))
+    assert full.rows[0].ratio == pytest.approx(25 / 195)
+
+
+def test_processes_that_stand_in_for_devices_are_labelled_so(tmp_path: Path) -> None:
+    configs = [(d, b) for d in (1, 2) for b in (10, 100, 600)]
+    records = [
+        trial(n, "cpu", (0.1 + 0.2 * (d - 1)) * 600 / b, devices=d, batch_size=b, network="linear")
+        for n, (d, b) in enumerate(configs)
+    ]  # fmt: skip
+    found = beside(ran(tmp_path / "run", "stevens/linear", records))
+    first = found.verdicts[0]
+    assert first.verdict == BORNE_OUT
+    assert first.text.endswith("(CPU processes stand in for devices)")
+    assert found.differs == [
+        "CPU here, GPU there", "600 training samples here, 2,000 there", "synthetic data here",
+        "the paper's times include reading WAV files",
+    ]  # fmt: skip
+    assert {row.ratio for row in found.rows} == {None}
+    # the first epoch is not counted
+    assert next(
+        row for row in found.rows if row.config == {"devices": 1, "batch_size": 100}
+    ).measured == pytest.approx(0.6)
+
+
+def test_the_bytes_of_the_choke_are_the_measured_ones_where_there_are_any(tmp_path: Path) -> None:
+    records = [
+        replace_fields(
+            trial(n, "cpu", 2e-9 * count, devices=2, batch_size=b, epochs=3), bytes_exchanged=3 * count, epochs_run=3
+        )
+        for n, (b, count) in enumerate([(10, 1e9), (20, 5e8), (50, 2e8)])
+    ]  # fmt: skip
+    found = beside(ran(tmp_path / "run", "stevens/linear", records))
+    assert numbers(found, "chokes") == {
+        "r2": pytest.approx(1.0),
+        "s_per_gb": pytest.approx(2.0),
+        "bytes_measured": True,
+    }
+
+
+def test_rules_that_miss_the_target_are_told_from_those_not_run(tmp_path: Path) -> None:
+    cases = [("strong", 1, 8.0), ("strong", 2, 5.0), ("weak", 2, 6.0), ("linear", 2, None)]
+    records = []
+    for n, (rule, devices, seconds) in enumerate(cases):
+        one = trial(n, "cpu", 9.0, scaling=rule, devices=devices, warmup_epochs=5)
+        done = {"state": "done", "times": {**one["times"], "time_to_target_s": seconds}}
+        records.append({**one, **(done if seconds else {"state": "stopped", "reason": "max_epochs"})})
+    found = beside(ran(tmp_path / "run", "cunha/scaling", records))
+    notes: dict[Any, Any] = {
+        (row.config["scaling"], row.config["devices"]): (row.measured, row.note) for row in found.rows
+    }
+    assert notes["strong", 2] == (pytest.approx(0.8), "")
+    assert notes["weak", 1] == (1.0, "")  # on one device all rules are one
+    assert notes["linear", 2] == (None, MISSED)
+    assert notes["linear-warmup", 2] == (None, NOT_MEASURED)
+    assert [one.verdict for one in found.verdicts] == [
+        BORNE_OUT, BORNE_OUT, CANNOT_BE_SAID, BORNE_OUT, CANNOT_BE_SAID,
+    ]  # fmt: skip
+    assert "strong is soonest in 2 of 2 comparisons" in found.verdicts[0].text
+
+
+@pytest.mark.parametrize(("drop", "verdict"), [(0.05, BORNE_OUT), (0.002, NOT_BORNE_OUT)])
+def test_curves_of_equal_batch_per_device_are_compared(tmp_path: Path, drop: float, verdict: str) -> None:
+    configs = [(1, 128), (2, 256), (1, 1024), (2, 2048)]
+    records = [trial(n, "cpu", 1.0, devices=d, batch_size=b, epochs=4) for n, (d, b) in enumerate(configs)]
+    curves = [[0.8 - drop * (d - 1), 0.9 - drop * (d - 1)] for d, _ in configs]
+    found = beside(ran(tmp_path / "run", "basalyga/figure8", records, curves))
+    assert [one.verdict for one in found.verdicts] == [verdict]
+    assert found.verdicts[0].numbers == {"groups": 2, "drop": pytest.approx(drop)}
+    bare = beside(ran(tmp_path / "bare", "basalyga/figure8", records))
+    assert [one.verdict for one in bare.verdicts] == [CANNOT_BE_SAID]
+
+
+def test_the_other_figures_are_judged_by_their_curves(tmp_path: Path) -> None:
+    configs = [(d, b) for d in (1, 2) for b in (128, 512, 2048)]
+    records = [trial(n, "cpu", 1.0, devices=d, batch_size=b, epochs=3) for n, (d, b) in enumerate(configs)]
+    curves = [[0.9 - b / 20_000 + d / 1000] * 3 for d, b in configs]
+    six, seven = (beside(ran(tmp_path / n, f"basalyga/figure{n}", records, curves)) for n in "67")
+    assert (six.verdicts[0].verdict, six.verdicts[0].numbers["spread"]) == (BORNE_OUT, pytest.approx(0.001))
+    assert (seven.verdicts[0].verdict, seven.verdicts[0].numbers["change"]) == (BORNE_OUT, pytest.approx(-0.096))
+    assert seven.rows == []
+    assert "prints no numbers" in findings_page(seven)
+
+
+def test_the_convolutional_network_and_the_images_are_judged_from_records(tmp_path: Path) -> None:
+    configs = [(d, b) for d in (1, 2) for b in (10, 100)]
+    records = [trial(n, "cpu", 2.0 / d, devices=d, batch_size=b, network="conv") for n, (d, b) in enumerate(configs)]
+    conv = beside(ran(tmp_path / "conv", "stevens/conv", records))
+    assert (conv.verdicts[0].verdict, conv.verdicts[0].numbers["pairs"]) == (BORNE_OUT, 1)
+    records = [trial(n, "cpu", 6.0 / d, devices=d, batch_size=32, epochs=9) for n, d in enumerate((1, 2, 4))]
+    curves = [[0.1 * min(k, late) for k in range(9)] for late in (2, 4, 6)]
+    found = beside(ran(tmp_path / "caltech", "nelson/caltech", records, curves))
+    assert numbers(found, "until stable")["epochs_per_doubling"] == pytest.approx(2.0)
+    assert numbers(found, "halve the epoch")["gain"] == pytest.approx(2.0)
+    measured = {(row.config["devices"], row.measure): row.measured for row in found.rows if row.measured is not None}
+    assert (measured[2, "epochs_to_stable"], measured[4, "epochs_to_stable"]) == (5.0, 7.0)
+    assert found.differs[:2] == ["CPU here, GPU there", "other data than the paper's"]
+
+
+@pytest.mark.parametrize(
+    ("scores", "epoch"),
+    [
+        ([0.1, 0.5, 0.8, 0.9, 0.9, 0.9, 0.9], 4),
+        ([0.9] * 5, 1),
+        ([0.1, 0.5, 0.9, 0.9, 0.2, 0.9, 0.9, 0.9], 3),  # one bad epoch is smoothed away
+        ([0.1, 0.5, 0.9, 0.9, 0.2, 0.2, 0.9, 0.9, 0.9], 7),  # two are not
+        ([0.1, 0.2, 0.3, 0.4, 0.5, 0.6], None),  # rising still
+        ([0.9, 0.9], None),
+    ],
+)
+def test_stable_is_the_epoch_from_which_on_the_score_stays_at_its_best(
+    scores: list[float], epoch: int | None
+) -> None:
+    assert epochs_to_stable(scores) == epoch
+
+
+def test_rank_correlation_knows_ties() -> None:
+    assert rank_correlation([1, 2, 3], [10, 20, 25]) == pytest.approx(1)
+    assert rank_correlation([1, 2, 3, 4], [1, 2, 2, 3]) == pytest.approx(0.948683, abs=1e-6)
+    assert rank_correlation([1, 2], [5, 5]) == 0
+
+
+def test_runs_beside_are_found_under_their_usual_names_alone(tmp_path: Path, papers: dict[str, Results]) -> None:
+    names = {study_of(other) for other in runs_beside(papers["basalyga/table3"])}
+    assert names == {"basalyga/table2", "basalyga/table5"}
+    import_printed("basalyga/table3", tmp_path / "basalyga-table2")
+    import_printed("basalyga/table3", tmp_path / "run")
+    assert runs_beside(Results.load(tmp_path / "run")) == []
+
+
+def test_a_run_of_no_papers_study_has_nothing_beside_it(tmp_path: Path) -> None:
+    (tmp_path / "rows.csv").write_text("epochs,wall_s\n1,2\n")
+    import_results(tmp_path / "rows.csv", tmp_path / "run")
+    assert paper_beside(Results.load(tmp_path / "run")) is None
+    assert paper_beside(ran(tmp_path / "quick", "quick", [])) is None
+
+
+def test_the_page_the_text_and_the_markdown_say_the_same(papers: dict[str, Results]) -> None:
+    found = beside(papers["basalyga/table3"])
+    title, html = findings_section(found)
+    text, markdown = findings_page(found), findings_markdown(found)
+    assert title == "Beside the paper: Basalyga 2021, Table 3 (Barajas 2019, Table II)"
+    for shown in (html, text, markdown, summary_markdown([found])):
+        assert shown.count("time is linear in epochs") == 1
+        assert CANNOT_BE_SAID in shown
+    assert html.count("<tr>") == 1 + 5 + 1 + 54
+    assert "<td>223</td><td>223</td><td>1</td><td>1</td>" in html
+    assert "| 15 | 128 | 56 → 56 (1) | 110 → 110 (1) | 223 → 223 (1) |" in markdown
+    assert "Published on: 4x V100." in text
+    strange = replace(found, verdicts=[replace(found.verdicts[0], text="<b>|</b>")])
+    assert "<b>" not in findings_section(strange)[1]
+    assert "<b>\\|</b>" in findings_markdown(strange)
+
+
+def test_the_documentation_page_is_written_between_its_marks_and_again(
+    tmp_path: Path, papers: dict[str, Results]
+) -> None:
+    spec = importlib.util.spec_from_file_location("bench_findings", ROOT / "bench" / "findings.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    folders = [papers[name].folder.path for name in ("basalyga/table5", "basalyga/table3")]
+    found = module.sections(folders)
+    assert [one.study for one in found] == ["basalyga/table3", "basalyga/table5"]
+    page = (ROOT / "docs" / "findings.md").read_text()
+    once = module.written(page, found)
+    assert module.written(once, found) == once
+    assert once.startswith(page.partition(module.BEGIN)[0])
+    assert "| live augmentation takes far longer than augmentation ahead of time | ✓ borne out |" in once
+    with pytest.raises(SystemExit, match="the page needs"):
+        module.written("no marks", found)
