@@ -5,12 +5,17 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from tradewind import machine
+from tradewind.crew import Options, check_devices, local_places
+from tradewind.errors import StudyError
 from tradewind.pack import Place, Purpose, Seat
-from tradewind.schedule.placement import place
+from tradewind.schedule.placement import apart, place
+from tradewind.schedule.trials import Trials
+from tradewind.study import Study
 
 CORES = tuple(range(8))
 GPUS = ("GPU-a", "GPU-b", "GPU-c", "GPU-d")
@@ -68,6 +73,20 @@ def test_to_time_on_a_host_without_gpus_one_rank_gets_all_its_cores() -> None:
     assert place(bound, "time", on_gpus=True) == [Place(8, CORES), None, None, None]
 
 
+def test_to_time_on_a_host_without_gpus_as_many_ranks_work_as_train_one_network_together() -> None:
+    assert place(hosts(4), "time", on_gpus=True, devices=2) == [Place(4, CORES[:4]), Place(4, CORES[4:]), None, None]
+    both = place([*hosts(2, host="h1"), *hosts(2, host="h2")], "time", on_gpus=True, devices=3)
+    assert [one and one.threads for one in both] == [4, 4, 4, 4]
+    # where there are GPUs, they are the devices
+    assert gpus_of(place(hosts(4, gpus=GPUS[:2]), "time", True, devices=3)) == [("GPU-a",), ("GPU-b",), None, None]
+
+
+def test_two_on_one_gpu_can_not_train_one_network_together() -> None:
+    assert apart(place(hosts(8, gpus=GPUS), "tune", on_gpus=True)) == 4
+    assert apart(place(hosts(3, gpus=GPUS), "time", on_gpus=True)) == 3
+    assert apart(place(hosts(4), "time", on_gpus=True, devices=2)) == 2
+
+
 def test_hosts_are_placed_each_by_itself() -> None:
     seats = [*hosts(2, gpus=GPUS[:2], host="h1"), *hosts(2, cores=CORES[:4], host="h2")]
     found = place(seats, "tune", on_gpus=True)
@@ -115,6 +134,8 @@ def test_a_study_without_networks_gets_no_gpus() -> None:
 
 
 # What there is.
+
+ONE = "GPU-1a2b, NVIDIA H200"
 
 
 @pytest.fixture
@@ -173,3 +194,64 @@ def test_a_driver_without_gpus_or_that_does_not_work_has_none(driver: Callable[.
     assert machine.gpu_ids() == ()
     driver(FOUR, 3)
     assert machine.gpu_ids() == ()
+
+
+# Devices of one network, against what there is.
+
+
+def trials_on(*devices: int, purpose: Purpose = "tune", device: str = "auto", repeats: int = 1) -> Trials:
+    return Trials(
+        Study(
+            name="devices", workload="storm", purpose=purpose, space={"devices": list(devices)},
+            fixed={"device": device}, repeats=repeats,
+        )
+    )  # fmt: skip
+
+
+def refused(trials: Trials, **options: Any) -> str:
+    with pytest.raises(StudyError) as caught:
+        check_devices(trials, Options(**options), None)
+    assert "\n" not in str(caught.value)
+    return str(caught.value)
+
+
+def test_on_cpus_there_are_at_least_as_many_places_as_devices(driver: Callable[..., None]) -> None:
+    driver("No devices were found")
+    cores = machine.cores()
+    for devices in (2, 3):
+        for purpose in ("tune", "time"):
+            check_devices(trials_on(1, devices, purpose=purpose), Options(), None)
+        # all devices of a study are the same, also where a trial takes one of them
+        timed = local_places(trials_on(1, devices, purpose="time", repeats=9), None)
+        assert timed == [Place(max(1, cores // devices))] * devices
+        assert len(local_places(trials_on(devices), None)) == devices
+    assert local_places(trials_on(1, 2, repeats=9), 5) == [Place(max(1, cores // 5))] * 5
+    assert len(local_places(trials_on(1, purpose="time", repeats=9), None)) == 1
+
+
+def test_more_devices_than_gpus_are_refused_unless_processes_stand_in_for_them(driver: Callable[..., None]) -> None:
+    driver(ONE)
+    assert refused(trials_on(1, 4)) == (
+        "devices: 4, but this host has 1 GPU; run it where there are 4, or let processes stand in for them "
+        "by --set fixed.device=cpu"
+    )
+    check_devices(trials_on(1), Options(), None)
+    check_devices(trials_on(1, 4, device="cpu"), Options(), None)
+    assert (
+        local_places(trials_on(1, 4, device="cpu", purpose="time"), None) == [Place(max(1, machine.cores() // 4))] * 4
+    )
+    driver(FOUR)
+    check_devices(trials_on(1, 4), Options(), None)
+    assert "has 4 GPUs" in refused(trials_on(5))
+    assert [one.gpus for one in local_places(trials_on(4), None)] == [(gpu,) for gpu in ALL]
+
+
+def test_several_devices_need_an_engine_with_as_many_workers(driver: Callable[..., None]) -> None:
+    driver("No devices were found")
+    both = trials_on(1, 2)
+    for engine in ("serial", "dask"):
+        line = f"devices: 2 needs --engine processes or mpi; {engine} trains a network on one device"
+        assert refused(both, engine=engine) == line
+    assert refused(both, workers=1) == "--workers 1: devices: 2 needs 2 workers or more"
+    check_devices(both, Options(workers=2), None)
+    check_devices(trials_on(1), Options(engine="serial", workers=1), None)

@@ -20,6 +20,7 @@ from tradewind.engine.world import leading
 from tradewind.errors import Interrupted, Mistake, RunError, nearest
 from tradewind.folder import RunFolder, default_path
 from tradewind.report.advice import advice_page
+from tradewind.report.check import packs_page
 from tradewind.report.live import watcher
 from tradewind.report.pages import best_page, check_page
 from tradewind.results import Best, Results
@@ -47,8 +48,10 @@ def run_command(name: str, out: Path | None, quiet: bool, sets: list[str], *, ma
         command = shlex.join(["tradewind", *(word for word in sys.argv[1:] if word != "--fresh")])
         raise Interrupted(f"{stop}; nothing recorded is lost, go on with: {command}") from None
     if not quiet:
-        left = Trials(study).count()[0] - len(results)
-        others = f"\n{left} trials are left to other ranks" if left > 0 and options["schedule"] != "dispatch" else ""
+        trials = Trials(study)
+        left = trials.count()[0] - len(results)
+        shared = left > 0 and options["schedule"] != "dispatch" and not trials.searching
+        others = f"\n{left} trials are left to other ranks" if shared else ""
         print(ending(results, path) + others)
     return 1 if results.counts()["failed"] and leading() else 0
 
@@ -67,7 +70,7 @@ def ending(results: Results, path: Path) -> str:
 def check_command(name: str, workers: int | None, sets: list[str], as_json: bool) -> str:
     """Whether a study is valid and what it will be."""
     found = expectation(Trials(load(name, sets)), workers)
-    return json.dumps(found, indent=1) if as_json else check_page(found)
+    return json.dumps(found, indent=1) if as_json else f"{check_page(found)}\n{packs_page(found['packs'])}"
 
 
 def status_command(run: Path) -> dict[str, Any]:
@@ -109,6 +112,32 @@ def renames(pairs: list[str]) -> dict[str, str]:
     return {old: new for old, _, new in (pair.partition("=") for pair in pairs)}
 
 
+def nodule_data(file: Path | None, many: int | None, picture: Path | None, run: Path | None) -> str:
+    """Read or make nodules; what they are like. The best network of a run draws them again, and new ones."""
+    from tradewind.report.nodules import look, redraw, summary
+    from tradewind.workloads.nodules import Nodules
+
+    if (file is None) == (many is None):
+        raise Mistake("data nodules: say either --from FILE.npz or --synthetic N")
+    if many is not None and many < 8:
+        raise Mistake(f"--synthetic {many}: allowed: 8 or more")
+    if run is not None and picture is None:
+        raise Mistake("--run: what its best network draws is a picture; say also --look F.png")
+    if file is not None:
+        nodules = Nodules("file", str(file))
+    else:
+        assert many is not None
+        nodules = Nodules(train=many * 3 // 4, validation=many // 8, test=many - many * 3 // 4 - many // 8)
+    best = Results.load(run).best() if run is not None else None
+    config = best.record["config"] if best else {name: known.default for name, known in Nodules.defaults.items()}
+    data = nodules.data({**config, "data_seed": 0})
+    if best is not None and picture is not None:
+        redraw(best.model(), data, picture)  # type: ignore[arg-type]
+    elif picture is not None:
+        look(data, picture)
+    return summary(data)
+
+
 def storm_data(
     name: str, folder: Path | None, making: dict[str, Any], options: dict[str, Any], picture: Path | None
 ) -> str:
@@ -119,7 +148,7 @@ def storm_data(
 
     many, out = making["count"], making["out"]
     if name != "storms":
-        raise Mistake(f"no data set {name!r}; {nearest(name, ['storms'])}")
+        raise Mistake(f"no data set {name!r}; {nearest(name, ['storms', 'nodules'])}")
     if (folder is None) == (many is None) or (out is not None and many is None):
         raise Mistake(
             "data storms: say either --from FOLDER or --synthetic N, the latter with --out FOLDER if you like"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 
@@ -17,8 +17,8 @@ from tradewind.engine.serial import Serial
 from tradewind.engine.world import RankZeroGone, World, launched, lonely_tasks, number_of
 from tradewind.errors import Mistake, StudyError, nearest
 from tradewind.folder import RunFolder
-from tradewind.pack import Place, Seat, Share
-from tradewind.schedule.placement import place, taking_turns
+from tradewind.pack import Place, Seat, Share, Value
+from tradewind.schedule.placement import apart, place, taking_turns
 from tradewind.schedule.trials import Trials
 
 ENGINES = ("auto", "serial", "processes", "mpi", "dask")
@@ -142,10 +142,63 @@ def others_of(world: World | None, how: Options) -> Iterator[Callable[[], bool]]
             world.send(0, "done")
 
 
+def check_devices(trials: Trials, how: Options, world: World | None) -> None:
+    """Refuse a study whose trials take more devices than the run has."""
+    devices = most_devices(trials)
+    if devices == 1 or (world is not None and world.rank):
+        return
+    if how.engine in {"serial", "dask"} or _at_prompt(trials):
+        engine = how.engine if how.engine == "dask" else "serial"
+        raise StudyError(
+            f"devices: {devices} needs --engine processes or mpi; {engine} trains a network on one device"
+        )
+    if world is not None and how.schedule == "synchronous":
+        raise StudyError(f"devices: {devices} needs --schedule dispatch; a rank with a share of its own trains alone")
+    elsewhere = f"run it where there are {devices}, or let processes stand in for them by --set fixed.device=cpu"
+    if world is not None:
+        if world.size < devices:
+            raise StudyError(
+                f"devices: {devices}, but this run has {_count(world.size, 'rank')}; start it on {devices} or more"
+            )
+        if (able := apart(_places_of_ranks(trials, world.gather()))) < devices:
+            raise StudyError(f"devices: {devices}, but this run's ranks have {_count(able, 'GPU')}; {elsewhere}")
+        return
+    gpus = machine.gpu_ids() if _on_gpus(trials) else ()
+    if gpus and len(gpus) < devices:
+        raise StudyError(f"devices: {devices}, but this host has {_count(len(gpus), 'GPU')}; {elsewhere}")
+    if how.workers is not None and how.workers < devices:
+        raise StudyError(f"--workers {how.workers}: devices: {devices} needs {devices} workers or more")
+
+
+def _count(number: int, what: str) -> str:
+    return f"{number} {what}{'' if number == 1 else 's'}"
+
+
+def most_devices(trials: Trials) -> int:
+    """How many devices the largest trial of a study takes; what a function does with its own is its matter."""
+    return max(map(int, _values(trials, "devices"))) if "devices" in trials.known else 1
+
+
+def _values(trials: Trials, name: str) -> Sequence[Value]:
+    return trials.space.dimensions.get(name) or [trials.defaults[name]]
+
+
+def _on_gpus(trials: Trials) -> bool:
+    return not trials.known or any(device != "cpu" for device in _values(trials, "device"))
+
+
+def _at_prompt(trials: Trials) -> bool:
+    return trials.study.workload.startswith("__main__:")  # a notebook's own, which no worker can import
+
+
+def _places_of_ranks(trials: Trials, seats: Sequence[Seat]) -> list[Place | None]:
+    return place(seats, trials.study.purpose, _on_gpus(trials), most_devices(trials))
+
+
 @contextmanager
 def workers_of(trials: Trials, folder: RunFolder, how: Options, owner: str, world: World | None) -> Iterator[Engine]:
     """The engine that a study runs on, every worker in its place."""
-    at_prompt = trials.study.workload.startswith("__main__:")  # a notebook's function, which no worker can import
+    at_prompt = _at_prompt(trials)
     if at_prompt and how.engine not in {"auto", "serial"}:
         raise StudyError(f"workload {trials.study.workload}: put it into a file, or take the engine serial")
     engine: Engine
@@ -156,7 +209,7 @@ def workers_of(trials: Trials, folder: RunFolder, how: Options, owner: str, worl
         engine = Processes(TRAINER, task, [world.place], folder.logs, owner)
     elif world is not None:
         seats = world.gather()
-        world.places = place(seats, trials.study.purpose, on_gpus=True)
+        world.places = _places_of_ranks(trials, seats)
         if how.schedule == "synchronous":
             world.places = [*taking_turns(world.places, seats)]
         engine = (
@@ -181,14 +234,15 @@ def workers_of(trials: Trials, folder: RunFolder, how: Options, owner: str, worl
 def local_places(trials: Trials, asked: int | None) -> list[Place]:
     """Places on this host for as many workers as were asked for, else one per GPU, else one per core.
 
-    To time, one per GPU, or one alone. Networks on GPUs get one each in turn; cores are not pinned: other
-    programs of the user's run here too.
+    To time, one per GPU, or one alone; never fewer than train one network together. Networks on GPUs get one
+    each in turn; cores are not pinned: other programs of the user's run here too.
     """
-    gpus = machine.gpu_ids() if trials.known else ()
+    gpus = machine.gpu_ids() if trials.known and _on_gpus(trials) else ()
     if trials.study.purpose == "time":
         count = min(asked or len(gpus) or 1, len(gpus) or 1)
     else:
         count = min(asked or len(gpus) or machine.cores(), max(1, trials.count()[0]))
+    count = max(count, most_devices(trials))
     if gpus:
         seats = [Seat("", machine.core_numbers(), gpus)] * count
         found = place(seats, trials.study.purpose, on_gpus=True)

@@ -26,7 +26,7 @@ from tradewind.errors import JournalError
 from tradewind.folder import RunFolder
 
 VERSION = 1
-PROGRESS = (b'"v":1,"kind":"started"', b'"v":1,"kind":"epoch"')
+PROGRESS = (b'"v":1,"kind":"started"', b'"v":1,"kind":"epoch"', b'"v":1,"kind":"asked"')
 Record = dict[str, Any]
 
 
@@ -100,6 +100,10 @@ class Journal:
         self._written = threading.Thread(target=self._write_groups, name="journal", daemon=True)
         self._written.start()
 
+    def asked(self, fields: Record) -> None:
+        """A search has proposed a config, or that one goes on: number, values, until."""
+        self._add(_Line(encode("asked", fields), b"", None))
+
     def started(self, fields: Record) -> None:
         """A trial was handed out."""
         self._add(_Line(encode("started", fields), b"", None))
@@ -107,6 +111,11 @@ class Journal:
     def epoch(self, fields: Record) -> None:
         """A trial reports progress."""
         self._add(_Line(encode("epoch", fields), b"", None))
+
+    def paused(self, record: Record, curve: list[dict[str, float]]) -> None:
+        """A trial was paused at a rung; with all it takes to end it there, and counts once `durable` returns it."""
+        about = {"key": record["key"], "epoch": record["epochs_run"], "scores": record["last"], "at": time.time()}
+        self._add(_Line(encode("epoch", {**about, "rung": record, "curve": curve}), b"", record))
 
     def finished(self, record: Record, curve: list[dict[str, float]]) -> None:
         """A trial ended; the record counts once `durable` returns it."""
@@ -237,7 +246,7 @@ class Reading:
 
 
 def unfinished(path: Path) -> list[Record]:
-    """The trials that a journal says were started and not finished, each with its last epoch line."""
+    """The trials that a journal says were started and neither finished nor paused, each with its last epoch line."""
     begun: dict[bytes, bytes] = {}
     latest: dict[bytes, bytes] = {}
     with open(path, "rb") as file:
@@ -246,6 +255,7 @@ def unfinished(path: Path) -> list[Record]:
             key = rest[:32]
             if kind == b"started":
                 begun[key] = line
+                latest.pop(key, None)
             elif kind == b"epoch":
                 latest[key] = line
             elif kind == b"finished":
@@ -254,6 +264,6 @@ def unfinished(path: Path) -> list[Record]:
     found = []
     for key, line in begun.items():
         content, epoch = decode(line), decode(latest.get(key, b"")) or {}
-        if content is not None:
+        if content is not None and "rung" not in epoch:
             found.append({**content, "epoch": epoch.get("epoch", 0), "scores": epoch.get("scores", {})})
     return found

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import fcntl
 import os
+import socket
 import tempfile
 from collections.abc import Iterable
 from contextlib import suppress
@@ -59,6 +60,7 @@ class Turn:
 def _open(thing: str) -> tuple[int, int] | None:
     """The gate and the lock of a core or GPU, which every user of the host may open; None where that can't be."""
     folder = Path(tempfile.gettempdir()) / "tradewind-occupied"
+    thing = f"{socket.gethostname()}-{thing}"  # a folder for temporary files may be shared by hosts
     handles = []
     try:
         folder.mkdir(exist_ok=True)

@@ -130,3 +130,11 @@ class Trainer(Protocol):
     def fit(self, pack: Pack, report: Report) -> Sequence[Outcome]:
         """Train every trial of the pack; an exception means that none of them has a result."""
         ...
+
+    def meet(self) -> str:
+        """Open a meeting place, a new one each time, for a gang that this worker leads: its "host:port".
+
+        Asked only where trials take several devices. It stays open until the next one is opened; then comes
+        fit() on every member with a pack that names it. Members that have met elsewhere do not come back to it.
+        """
+        ...

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import html
 import json
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -17,13 +19,14 @@ from tradewind.journal import Reading, Record
 from tradewind.measures import lower_is_better
 from tradewind.pack import FINAL
 from tradewind.reading import read
-from tradewind.table import Coded, Table, tabulate
+from tradewind.table import MISSING, Coded, Table, label_text, tabulate
 
 if TYPE_CHECKING:
     import pandas as pd
     from torch import nn
 
 OF_A_PACK = ("pack_wall_s", "share_s")
+SHOWN = 10  # trials in a notebook
 
 Rebuild = Callable[[RunFolder, Record], "nn.Module"]
 _rebuild: list[Rebuild] = []
@@ -59,6 +62,8 @@ class Best:
 
     def model(self) -> nn.Module:
         """The trained network, ready for use."""
+        if not _rebuild:
+            import_module("tradewind.models")  # says how; it stands above, so it is called by name
         return _rebuild[0](self.folder, self.record)
 
 
@@ -80,6 +85,18 @@ class Results:
 
     def __len__(self) -> int:
         return len(self._counted)
+
+    def _repr_html_(self) -> str:
+        """What a notebook shows: how many trials ended how, and the first of them."""
+        counts = ", ".join(f"{count:,} {state}" for state, count in self.counts().items())
+        title = f"{self.folder.path}: {counts}; {self.duplicates:,} duplicates, {self.skipped_lines:,} damaged lines"
+        names = ["trial", "state", *self.names("config", "times", "scores")] if len(self) else []
+        columns = [self.column(name)[:SHOWN].tolist() for name in names]
+        lines = [[_shown(value) for value in line] for line in zip(*columns, strict=True)]
+        rest = f"<p>and {len(self) - SHOWN:,} more</p>" if len(self) > SHOWN else ""
+        body = "".join(f"<tr><td>{'</td><td>'.join(line)}</td></tr>" for line in lines)
+        head = "</th><th>".join(map(html.escape, names))
+        return f"<p>{html.escape(title)}</p><table><tr><th>{head}</th></tr>{body}</table>{rest}"
 
     def names(self, *groups: str) -> list[str]:
         """The columns, or those of some groups: record, config, times, scores, last."""
@@ -249,6 +266,12 @@ def positions(folder: RunFolder, columns: Columns) -> Array:
     found = moved & ~np.isnan(index)
     trials[found] = index[found] * study.repeats + columns.column("repeat").values[found]
     return trials
+
+
+def _shown(value: Any) -> str:
+    if value is None or value != value:
+        return MISSING
+    return f"{value:.6g}" if isinstance(value, float) else html.escape(label_text(value))
 
 
 def _mark(value: Any) -> Any:

@@ -11,22 +11,21 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from tradewind import machine
-from tradewind.claims import Claims
-from tradewind.crew import Options, followed, joined, others_of, share_of, workers_of
+from tradewind.crew import Options, check_devices, followed, joined, others_of, share_of, workers_of
 from tradewind.engine import Ended, Engine, Epoch, Lost
 from tradewind.engine.world import World
 from tradewind.errors import Interrupted, JournalError, RunError, StudyError
+from tradewind.extension import refusal
 from tradewind.folder import RunFolder, default_path, set_aside
 from tradewind.journal import Journal, Record, new_owner
 from tradewind.models import BestWeights
 from tradewind.pack import Outcome, Pack, Share, Trial
 from tradewind.results import Results
-from tradewind.schedule.dispatch import Dispatch, History
+from tradewind.schedule.chosen import Way, schedule_of
 from tradewind.schedule.packing import Packing
-from tradewind.schedule.plan import Plan, fixed_order, probes_of
-from tradewind.schedule.synchronous import Synchronous
+from tradewind.schedule.searching import Searching
 from tradewind.schedule.trials import Trials
-from tradewind.study import Study, refusal
+from tradewind.study import Study
 from tradewind.workloads import being_imported
 
 EPOCH_LINE_S = 1.0  # at most one progress line per trial in this time
@@ -96,6 +95,7 @@ def run(
 def lead(study: Study, path: Path, how: Options, watch: Watch, world: World | None) -> None:
     """Prepare the run folder, find workers, and turn the loop until all is done."""
     trials = Trials(study)
+    check_devices(trials, how, world)
     share = share_of(how, world)
     first = world is None or not world.rank
     aside = set_aside(path) if how.fresh and first else None
@@ -128,28 +128,18 @@ class Loop:
         self.rank = share.rank if share else 0
         self.journal = Journal(folder, owner)
         results = Results.load(folder.path)
-        history = History(results, owner)
-        self.schedule: Dispatch | Synchronous
-        if share is None:
-            self.claims = Claims(folder, self.edition, owner)
-            order = fixed_order(trials, results, earlier)
-            self.schedule = Dispatch(trials, self.claims, history, how.retry_failed, order)
-            if how.probe:
-                self.schedule.only(probes_of(trials, how.probe))
-        else:
-            plan = Plan.fixed(trials, results, share.of, share.watches, earlier)
-            self.claims = Claims(folder, plan.name, owner)
-            self.schedule = Synchronous(
-                trials, plan, share.rank, self.claims, history, how.retry_failed, share.watches
-            )
+        way = Way(share, engine.workers, how.retry_failed, how.probe, earlier)
+        self.schedule, self.claims = schedule_of(trials, self.journal, results, way)
+        self.search = self.schedule if isinstance(self.schedule, Searching) else None  # one that learns
+        final = results.final_keys()
         for kept in folder.checkpoints.glob("*.safetensors"):
-            if history.final(kept.stem):  # its job was killed before it could remove it
+            if kept.stem in final:  # its job was killed before it could remove it
                 kept.unlink(missing_ok=True)
         self.packing = Packing(trials, engine.workers)
         self.weights = BestWeights(folder, results)
         self.deadline = time.monotonic() + how.max_time_s if how.max_time_s else float("inf")
         self.in_flight: dict[str, tuple[int, Trial]] = {}
-        self.written: dict[str, tuple[int, Trial]] = {}  # finished, not yet durable
+        self.written: dict[str, tuple[int | None, Trial]] = {}  # finished or paused, not yet durable
         self.last_line: dict[str, float] = {}
         self.machines: set[str] = set()  # of workers elsewhere, whose facts are kept
         self.watch.begin(self._plan(results, owner))
@@ -162,6 +152,9 @@ class Loop:
                     raise KeyboardInterrupt("time is up")
                 while self.engine.free() and (pack := self.packing.next(self.schedule.next)):
                     self._hand_out(pack)
+                for trial, record, curve in self.search.pruned() if self.search else ():
+                    self.written[trial.key] = None, trial
+                    self.journal.finished(record, curve)
                 self._collect(POLL_S if not self.written else NEARLY_DURABLE_S)
                 self._count(self.journal.durable())
                 self.claims.beat()
@@ -196,9 +189,8 @@ class Loop:
 
     def _hand_out(self, pack: Pack) -> None:
         for trial in pack.trials:
-            self.journal.started(
-                {"key": trial.key, "trial": trial.trial, "attempt": trial.attempt, "at": time.time()}
-            )
+            about = {"key": trial.key, "trial": trial.trial, "attempt": trial.attempt, "at": time.time()}
+            self.journal.started(about if trial.until is None else {**about, "until": trial.until})
         worker = self.engine.submit(pack, self.packing.slots(pack))
         for trial in pack.trials:
             self.in_flight[trial.key] = worker, trial
@@ -222,7 +214,9 @@ class Loop:
             # a signal may have come between handing it out and noting that
             self.written[trial.key] = self.in_flight.pop(trial.key, (event.worker, trial))
             self.last_line.pop(trial.key, None)
-            self.journal.finished(self._about(trial, outcome, event), outcome.curve)
+            whole = self.search.joined(outcome) if self.search else outcome
+            write = self.journal.paused if whole.state == "paused" else self.journal.finished
+            write(self._about(trial, whole, event), whole.curve)
 
     def _take_back(self, event: Lost) -> None:
         for trial in event.pack.trials:
@@ -246,6 +240,8 @@ class Loop:
         for record in records:
             worker, trial = self.written.pop(record["key"])
             self.schedule.tell(trial, record)
+            if record["state"] == "paused":
+                continue
             if self.trials.known and record["state"] != "failed":
                 self.weights.consider(record)
                 self.folder.checkpoint(record["key"]).unlink(missing_ok=True)

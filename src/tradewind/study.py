@@ -25,6 +25,7 @@ from pydantic import (
 from tradewind.errors import StudyError, nearest
 from tradewind.jsonfile import is_json, parse_json, read_json
 from tradewind.pack import Limits, Purpose, Value
+from tradewind.study_search import GROWING, Search
 from tradewind.where import Condition
 
 RESERVED = {"seed": "the study's own `seed` and `repeats`", "data_seed": "the study's own `data_seed`"}
@@ -83,9 +84,27 @@ def _plain_value(value: Any) -> Any:
         raise ValueError(f"found {value}; allowed: finite numbers")
     if isinstance(value, (list, tuple)):
         return [_plain_value(one) for one in value]
+    if isinstance(value, dict) and value.keys() == {"value", "space"}:
+        return _choice(value)
     if not isinstance(value, (bool, int, float, str, dict, type(None))):
         raise ValueError(f"found {value!r:.60}, a {type(value).__name__}; allowed: what JSON can hold")
     return value
+
+
+def _choice(value: dict[str, Any]) -> dict[str, Any]:
+    """A value of a list that brings hyperparameters of its own."""
+    if not isinstance(value["space"], Mapping):
+        raise ValueError(
+            f"found {_short(value['space'])} as the space of {_short(value['value'])}; allowed: an object"
+        )
+    brought = {}
+    for name, spec in value["space"].items():
+        try:
+            found = _dimension(spec)
+        except ValueError as error:
+            raise ValueError(f"{_short(value['value'])}.{name}: {error}") from None
+        brought[name] = found.model_dump(exclude_defaults=True) if isinstance(found, Range) else found
+    return {"value": _plain_value(value["value"]), "space": brought}
 
 
 def _dimension(spec: Any) -> Any:
@@ -118,14 +137,6 @@ class Stop(Part):
     def limits(self) -> Limits:
         """The same as plain data."""
         return Limits(self.max_epochs, dict(self.target), self.timeout_s)
-
-
-class Search(Part):
-    """Which trial next, and what counts as best."""
-
-    method: Literal["grid"] = "grid"
-    metric: str | None = Field(None, description="what `best` means; default: the workload's own")
-    direction: Literal["minimize", "maximize"] | None = Field(None, description="default: by the metric's name")
 
 
 def _reference(workload: Any) -> Any:
@@ -234,11 +245,15 @@ class Study(Part):
     def edition(self, metric: str) -> dict[str, Any]:
         """The study as a run folder keeps it, with what it takes to find the user's modules again."""
         beside = {"edition": self.digest(), "folder": str(self._folder), "file": str(self._file or "")}
-        return {**beside, "metric": metric, "direction": self.search.direction or "", "study": self.plain()}
+        direction = self.search.direction or ""
+        first = direction[0] if isinstance(direction, list) else direction
+        return {**beside, "metric": metric, "direction": first, "study": self.plain()}
 
     def digest(self) -> str:
         """The same for every job that runs the same study: positions mean the same within it."""
         plain = {k: v for k, v in self.plain().items() if k not in {"description", "retries", "name"}}
+        if not self.search.plain_grid:  # more of them moves nothing
+            plain["search"] = {k: v for k, v in plain["search"].items() if k not in GROWING}
         return hashlib.blake2b(json.dumps(plain).encode(), digest_size=6).hexdigest()
 
     def plain(self) -> dict[str, Any]:
@@ -247,14 +262,14 @@ class Study(Part):
         return content
 
 
-def complaint(error: ValidationError, model: type[Part]) -> str:
+def complaint(error: ValidationError, model: type[BaseModel]) -> str:
     """The first fault as one line: where, what was found, what is allowed."""
     faults = error.errors(include_url=False)
     first = faults[0]
     place = ".".join(str(part) for part in first["loc"] if not str(part).startswith(("function-", "list[", "Range")))
     message = re.sub(r"^(Value error|Assertion failed), ", "", first["msg"])
     if first["type"] == "extra_forbidden":
-        parts: dict[str, type[Part]] = {"stop": Stop, "search": Search}
+        parts: dict[str, type[BaseModel]] = {"stop": Stop, "search": Search}
         known = parts.get(str(first["loc"][0]), model) if len(first["loc"]) > 1 else model
         message = f"unknown key; {nearest(str(first['loc'][-1]), known.model_fields)}"
     elif first["type"] == "missing":
@@ -286,31 +301,3 @@ def _set(content: dict[str, Any], text: str) -> None:
 def schema() -> dict[str, Any]:
     """The JSON Schema of a study file, for editors."""
     return {"$schema": "https://json-schema.org/draft/2020-12/schema", **Study.model_json_schema()}
-
-
-def refusal(old: Study, new: Study, defaults: Mapping[str, Value]) -> str:
-    """Why `new` does not merely extend `old`, or nothing: every trial of `old` must be one of `new`."""
-    for key in ("workload", "command", "purpose", "data", "stop", "search", "seed", "data_seed"):
-        before, after = getattr(old, key), getattr(new, key)
-        if before != after:
-            return f"{key} was {_plain(before)}, is now {_plain(after)}"
-    if new.repeats < old.repeats:
-        return f"repeats was {old.repeats}, is now {new.repeats}"
-    if added := [text for text in new.where if text not in old.where]:
-        return f"where has a new condition {added[0]!r}"
-    for name in {**old.fixed, **old.space, **new.fixed, **new.space}:
-        before, after = (_values(study, name, defaults) for study in (old, new))
-        if lost := [value for value in before if value not in after]:
-            return f"{name} was {_plain(before)}, is now {_plain(after)}, without {_plain(lost[0])}"
-    return ""
-
-
-def _values(study: Study, name: str, defaults: Mapping[str, Value]) -> list[Value]:
-    spec = study.space.get(name)
-    if isinstance(spec, Range):
-        return spec.values() if spec.steps else [(spec.low, spec.high, spec.log)]
-    return spec if spec is not None else [study.fixed.get(name, defaults.get(name))]
-
-
-def _plain(value: Any) -> str:
-    return json.dumps(value.model_dump(exclude_defaults=True) if isinstance(value, Part) else value)

@@ -10,9 +10,12 @@ import numpy as np
 from tradewind.analysis.augmentation import live_against_ahead
 from tradewind.analysis.effects import effects
 from tradewind.analysis.groups import cells, config_name, levels, numbers, summary, varied
+from tradewind.analysis.prediction import TO_TARGET, alike, forecast, soonest, table
 from tradewind.results import Results
 
 SURE, FAIR, WEAK, NONE = "sure", "fairly sure", "weak", "not enough data"
+MOST_TRIALS = 100_000  # beyond these the fit would take most of the time of an answer
+MOST_FITTED = 12  # configs whose middle says where devices stop paying
 PHASES = ("data_s", "train_s", "validation_s", "test_s")
 BESIDE = ("prepare_s", "compile_s", "warmup_s")
 
@@ -60,6 +63,21 @@ def devices(results: Results, time: str | None) -> Answer | None:
     name = config_name(results, "devices")
     if name is None or name not in varied(results) or time is None:
         return None
+    if time != "share_s" and TO_TARGET in results.names("times") and np.any(numbers(results, TO_TARGET) > 0):
+        time = TO_TARGET  # how long it trains says less than when it is good enough
+    speedups, labels = _speedups(results, name, time)
+    if not speedups:
+        return "No config was run on more than one number of devices.", {}, NONE
+    few = labels[0]
+    soonest = max([(1.0, few), *((one["speed_up"], count) for count, one in speedups.items())])[1]
+    text = f"One network is done soonest on {soonest} of the numbers tried ({', '.join(map(str, labels))}). "
+    text += " ".join(_side_by_side(few, count, one) for count, one in speedups.items())
+    told, facts = _foretold(results, time, [label for label in labels if type(label) is int])
+    return text + told, {"speed_up": speedups, "soonest_on": soonest, "time": time, **facts}, FAIR
+
+
+def _speedups(results: Results, name: str, time: str) -> tuple[dict[Any, dict[str, Any]], list[Any]]:
+    """How much faster than the fewest devices each number is, the median over configs that ran on both."""
     others = cells(results, [other for other in varied(results) if other not in (name, "global_batch_size")])
     codes, labels = levels(results, name)
     seconds = numbers(results, time)
@@ -73,12 +91,31 @@ def devices(results: Results, time: str | None) -> Answer | None:
                 "speed_up": speed_up, "efficiency": speed_up * few / count, "configs": int(np.sum(~np.isnan(ratio))),
                 "one_network_on_all_is_better": speed_up * few > count,
             }  # fmt: skip
-    if not speedups:
-        return "No config was run on more than one number of devices.", {}, NONE
-    soonest = max([(1.0, few), *((one["speed_up"], count) for count, one in speedups.items())])[1]
-    text = f"One network is done soonest on {soonest} of the numbers tried ({', '.join(map(str, labels))}). "
-    text += " ".join(_side_by_side(few, count, one) for count, one in speedups.items())
-    return text, {"speed_up": speedups, "soonest_on": soonest, "time": time}, FAIR
+    return speedups, labels
+
+
+def _foretold(results: Results, time: str, counts: list[int]) -> tuple[str, dict[str, Any]]:
+    """What the fit says beyond the numbers tried: where devices stop paying, and how to reach the target soonest."""
+    if len(counts) < 2 or len(results) > MOST_TRIALS or time == "share_s":
+        return "", {}
+    found = forecast(results, time)
+    enough = [table(found, same, counts)["enough_devices"] for same in alike(found)[:MOST_FITTED]]
+    tried = 2 * max(counts)
+    middle = sorted(count or tried for count in enough)[len(enough) // 2]
+    text = (
+        f" By the fit, devices pay up to {tried} at least."
+        if middle >= tried
+        else f" By the fit, more than {middle} gain less than 5 %."
+    )
+    best = soonest(found, max(counts))
+    if best:
+        ran = "" if best["ran"] else ", which nobody ran"
+        text += (
+            f" On {best['devices']} the target is reached soonest with a global batch of "
+            f"{best['global_batch_size']:g} (scaling {best['scaling']}{ran}): {span(best['predicted_s'])}, "
+            f"80 % {best['low_s']:.3g} to {best['high_s']:.3g} s."
+        )
+    return text, {"enough_devices": middle if middle < tried else None, "soonest_to_target": best}
 
 
 def _side_by_side(few: int, count: int, one: dict[str, Any]) -> str:

@@ -1,8 +1,12 @@
-"""What a study will be: how many trials, over which values, and how long they may take."""
+"""What a study will be: how many trials, over which values, how they pack, and how long they may take."""
 
 from __future__ import annotations
 
-from itertools import pairwise
+import json
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from itertools import islice, pairwise
+from statistics import median
 from typing import Any
 
 import numpy as np
@@ -12,15 +16,17 @@ from tradewind.analysis.status import typical_s
 from tradewind.crew import choose_workers
 from tradewind.errors import RunError
 from tradewind.folder import default_path
-from tradewind.pack import FINAL
+from tradewind.pack import FINAL, Pack, Trial
 from tradewind.results import Results
 from tradewind.schedule.balance import Makespans, makespans
+from tradewind.schedule.packing import LOOK_AHEAD, Packing
 from tradewind.schedule.plan import Array, class_of, class_of_digits, classes_of, costs_of, open_positions
 from tradewind.schedule.trials import Trials
-from tradewind.search.grid import Classes
+from tradewind.search.grid import Classes, FromDear
 
 LISTED = 200_000  # positions that are looked at one by one
-SAMPLED = 4_000  # of more, under conditions
+SAMPLED = 4_000  # of more, under conditions; and of finished trials
+PLACES = 100_000  # at most, in which open trials are looked for
 
 
 def expectation(trials: Trials, workers: int | None) -> dict[str, Any]:
@@ -37,11 +43,12 @@ def expectation(trials: Trials, workers: int | None) -> dict[str, Any]:
     try:
         results = Results.load(default_path(study.name))
     except RunError:
-        return {**found, **schedules(trials, None, workers or many)}
+        return {**found, **schedules(trials, None, workers or many), "packs": packs(trials, None, workers or many)}
     found["done"] = results.counts()["done"]
     if found["done"]:
         found["expected_s"] = round(typical_s(results) * max(0, count - len(results)) / many, 1)
-    return {**found, **schedules(trials, results, workers or many)}
+    more = {"packs": packs(trials, results, workers or many)}
+    return {**found, **schedules(trials, results, workers or many), **more}
 
 
 def schedules(trials: Trials, results: Results | None, workers: int) -> dict[str, Any]:
@@ -103,6 +110,88 @@ def _sampled(trials: Trials, classes: Classes) -> Array:
     columns = [[values[digit] for digit in digits[name]] for name, values in space.dimensions.items()]
     accepted = [space.accepts(dict(zip(digits, row, strict=True))) for row in zip(*columns, strict=True)]
     return np.bincount(class_of_digits(digits, trials, classes)[accepted], minlength=len(classes.costs))
+
+
+def packs(trials: Trials, results: Results | None, workers: int) -> dict[str, Any]:
+    """How the trials that come next are packed, which epochs they share, and what packs have saved before."""
+    found: dict[str, Any] = {
+        "looked_at": 0, "packs": 0, "networks": 0, "sizes": {}, "epochs_asked": 0, "epochs_trained": 0,
+        "together": [], "apart": {}, "faster": None, "faster_n": 0, "why_not": _why_not(trials),
+    }  # fmt: skip
+    if found["why_not"]:
+        return found
+    formed = _formed(trials, results, workers)
+    networks = [network for pack in formed for network in networks_of(pack.trials)]
+    varied = {name: len(values) for name, values in trials.space.dimensions.items() if len(values) > 1}
+    stacks = [name for name in varied if trials.known[name].stacks or name == "epochs"]
+    apart = {name: count for name, count in varied.items() if name not in stacks}
+    sizes = Counter(len(pack.trials) for pack in formed)
+    found |= {
+        "looked_at": sum(len(pack.trials) for pack in formed), "packs": len(formed), "networks": len(networks),
+        "sizes": {str(size): sizes[size] for size in sorted(sizes, reverse=True)},
+        "epochs_asked": sum(int(trial.config["epochs"]) for pack in formed for trial in pack.trials),
+        "epochs_trained": sum(max(int(trial.config["epochs"]) for trial in network) for network in networks),
+        "together": stacks, "apart": apart,
+    }  # fmt: skip
+    if results is not None:
+        found["faster"], found["faster_n"] = _faster(results, list(apart))
+    return found
+
+
+def networks_of(trials: Sequence[Trial]) -> list[list[Trial]]:
+    """Trials of a pack by the network that serves them: those that differ only in their epochs share one."""
+    found: dict[str, list[Trial]] = {}
+    for trial in trials:
+        # the rates of a cosine depend on the number of epochs
+        unlike = [] if trial.config.get("schedule") == "cosine" else ["epochs"]
+        acts = {name: value for name, value in trial.config.items() if name not in unlike}
+        found.setdefault(json.dumps([acts, trial.seed], sort_keys=True), []).append(trial)
+    return list(found.values())
+
+
+def _why_not(trials: Trials) -> str:
+    if not trials.known:
+        return "functions and commands run one by one"
+    if trials.study.purpose == "time":
+        return "to time, every network trains alone"
+    return "its search decides which trials come next" if trials.searching else ""
+
+
+def _formed(trials: Trials, results: Results | None, workers: int) -> list[Pack]:
+    """The packs of the first LOOK_AHEAD open trials, as a run forms them."""
+    done = results.final_keys() if results is not None else set()
+    coming = islice((trial for trial in _coming(trials, results) if trial.key not in done), LOOK_AHEAD)
+    packing = Packing(trials, workers)
+    return list(iter(lambda: packing.next(lambda: next(coming, None)), None))
+
+
+def _coming(trials: Trials, results: Results | None) -> Iterator[Trial]:
+    """In the order in which a run hands them out."""
+    classes = classes_of(trials, costs_of(trials, results))[0] if trials.index is trials.space else None
+    if classes:
+        order: Any = FromDear(trials.space, trials.defaults, trials.study.repeats, classes)
+    else:
+        order = trials.order()
+    return (trials[position] for position in order.positions(0, min(order.size, PLACES)))
+
+
+def _faster(results: Results, apart: Sequence[str]) -> tuple[float | None, int]:
+    """How many times as long an epoch of a trial took alone as in packs, in this run, on this machine.
+
+    Trials are compared with those that agree in all that keeps trials apart; None where there are none.
+    """
+    found: dict[tuple[str, bool], list[float]] = {}
+    for record in islice(results.records(), SAMPLED):
+        epochs, packed = record.get("epochs_run"), bool(record.get("packed_with"))
+        seconds = record["times"].get("share_s" if packed else "wall_s")
+        if record["state"] == "done" and epochs and seconds and record.get("machine") == machine.name():
+            group = json.dumps([record["config"].get(name) for name in apart])
+            found.setdefault((group, packed), []).append(seconds / epochs)
+    both = [group for group, packed in found if packed and (group, False) in found]
+    if not both:
+        return None, 0
+    ratios = [median(found[group, False]) / median(found[group, True]) for group in both]
+    return round(median(ratios), 2), sum(len(found[group, packed]) for group in both for packed in (False, True))
 
 
 def _finished(results: Results | None) -> Array:

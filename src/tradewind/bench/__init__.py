@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 import json
 import time
+from collections.abc import Sequence
 from importlib import metadata
 from pathlib import Path
 from typing import Any
@@ -16,6 +17,9 @@ BENCHMARKS = {
     "overhead": "what an empty trial costs, beside ProcessPoolExecutor, joblib and Optuna",
     "augment": "images moved per second beside OpenCV and others, and live over ahead-of-time training",
     "dispatch": "empty trials per second over 4 MPI ranks, beside mpi4py.futures, Dask and Ray",
+    "parallel": "our data-parallel step over torch's bare DistributedDataParallel, 2 processes",
+    "search": "regret against trials beside Optuna alone, and a network in seconds",
+    "sweep": "learning rate × seed beside DataLoader, eager, joblib, Optuna (parts: ways, foreign, one, growth)",
 }
 
 
@@ -32,13 +36,16 @@ def listing() -> str:
     return "\n".join(f"{name:12s} {what}" for name, what in BENCHMARKS.items())
 
 
-def measure(name: str, save: Path | None) -> str:
-    """Run one benchmark; its table. `save` keeps raw samples, machine, versions and date as JSON."""
+def measure(name: str, save: Path | None, parts: Sequence[str] = ()) -> str:
+    """Run one benchmark, or parts of it; its table. `save` keeps raw samples, machine, versions and date as JSON."""
     if name not in BENCHMARKS:
         raise Mistake(f"no benchmark {name!r}; {nearest(name, BENCHMARKS)}")
     module: Any = importlib.import_module(f"tradewind.bench.{name}")
+    if parts and not hasattr(module, "PARTS"):
+        raise Mistake(f"--part {parts[0]}: the benchmark {name} has no parts")
+    measured = module.measure(parts) if parts else module.measure()
     facts = {key: value for key, value in machine.facts().items() if key != "host"}  # results are for others to read
-    found = {"benchmark": name, "date": time.strftime("%Y-%m-%d"), "machine": facts, **module.measure()}
+    found = {"benchmark": name, "date": time.strftime("%Y-%m-%d"), "machine": facts, **measured}
     if save is not None:
         save.write_text(json.dumps(found, indent=1) + "\n")
     return f"{module.page(found)}\n{machine.name()}, {found['date']}"

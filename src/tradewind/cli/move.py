@@ -48,11 +48,14 @@ def import_(
 
 @app.command(epilog="Example: tradewind data storms --from patches/ --look storms.png")
 def data(
-    name: Annotated[str, typer.Argument(metavar="NAME", help="Which data set: storms.")],
+    name: Annotated[str, typer.Argument(metavar="NAME", help="Which data set: storms or nodules.")],
     from_: Annotated[
-        Path | None, typer.Option("--from", metavar="FOLDER", help="Read netCDF patches and CSV steps.")
+        Path | None,
+        typer.Option(
+            "--from", metavar="PATH", help="A folder of netCDF patches and CSV steps; nodules: an .npz file."
+        ),
     ] = None,
-    synthetic: Annotated[int | None, typer.Option(metavar="N", help="Make N synthetic storms.")] = None,
+    synthetic: Annotated[int | None, typer.Option(metavar="N", help="Make N synthetic ones.")] = None,
     seed: Annotated[int, typer.Option(metavar="S", help="Of the synthetic storms.")] = 0,
     out: Annotated[
         Path | None, typer.Option(metavar="FOLDER", help="Write the synthetic storms there as netCDF and CSV.")
@@ -70,11 +73,17 @@ def data(
     validate_from: Annotated[
         str, typer.Option(metavar="DATE", help="Storms from it on, and before the other date, validate.")
     ] = "",
-    look: Annotated[Path | None, typer.Option(metavar="F.png", help="Draw sample storms.")] = None,
+    look: Annotated[Path | None, typer.Option(metavar="F.png", help="Draw some of them.")] = None,
+    run: Annotated[
+        Path | None, typer.Option(metavar="RUN", help="Nodules: drawn again, and new ones, by its best network.")
+    ] = None,
 ) -> None:
     """Import or make a data set once, and look at it."""
-    from tradewind.commands import storm_data
+    from tradewind.commands import nodule_data, storm_data
 
+    if name == "nodules":
+        typer.echo(nodule_data(from_, synthetic, look, run))
+        return
     options = {"channels": channels, "label": label, "rule": rule, "threshold": threshold, "before": before}
     options["validate_from"] = validate_from
     making = {"count": synthetic, "seed": seed, "out": out, "device": device}
@@ -99,8 +108,9 @@ def studies(
 def bench(
     name: Annotated[str | None, typer.Argument(metavar="NAME", help="Which one; without it, all are listed.")] = None,
     save: Annotated[Path | None, typer.Option(metavar="F.json", help="Keep the raw samples.")] = None,
+    part: Annotated[list[str], typer.Option(metavar="P", help="Only this part; may be repeated.")] = [],  # noqa: B006
 ) -> None:
     """Measure this machine, and Tradewind beside its peers."""
     from tradewind.bench import listing, measure
 
-    typer.echo(measure(name, save) if name else listing())
+    typer.echo(measure(name, save, part) if name else listing())

@@ -46,16 +46,19 @@ Event = Epoch | Ended | Lost
 
 
 class Engine(Protocol):
-    """Workers of some kind. `slots` is how many of them one pack takes."""
+    """Workers of some kind. `slots` is how many of them one pack takes; it waits until so many are idle."""
 
     workers: int
 
     def free(self) -> int:
-        """How many packs could be handed out now: one to each idle worker, more where trials are short."""
+        """How many packs could be handed out now: one to each idle worker, more where trials are short.
+
+        None while a pack waits for several workers: it must not be overtaken for ever.
+        """
         ...
 
     def submit(self, pack: Pack, slots: int = 1) -> int:
-        """Hand out a pack; the number of the worker that takes it."""
+        """Hand out a pack; the number of the worker that takes it, or leads those that do."""
         ...
 
     def poll(self, timeout_s: float) -> list[Event]:

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from tradewind.engine import Ended, Event
-from tradewind.engine.processes import worker_environment
+from tradewind.engine.children import worker_environment
 from tradewind.engine.serial import Serial
 from tradewind.engine.worker import failed
 from tradewind.engine.world import here

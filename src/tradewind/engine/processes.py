@@ -4,44 +4,29 @@ from __future__ import annotations
 
 import os
 import selectors
-import signal
 import socket
 import subprocess
 import sys
 import time
 from collections import deque
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
 
-import psutil
-
 from tradewind.engine import Ended, Epoch, Event
+from tradewind.engine.children import MARK, cause_of_death, kill_marked, kill_tree, worker_environment
+from tradewind.engine.gang import TIMEOUT, Answer, Gangs
 from tradewind.engine.pace import Pace
 from tradewind.engine.trial_log import span, tail
 from tradewind.pack import Outcome, Pack, Place, Task
 
-# Large freed blocks stay with the process: without this every batch pays for fresh pages, 1.5–2 × slower.
-ALLOCATOR = {"MALLOC_MMAP_THRESHOLD_": "4294967296", "MALLOC_TRIM_THRESHOLD_": "4294967296"}
 DYING_S = 1.0
 MOST_EVENTS = 500  # heard in one go: the loop has other things to do as well
+GRACE_S = 0.5  # between a member's exception and the death of another one that it comes from
 SETTING_UP_S = 120.0  # for starting a process and its imports, which no trial's timeout counts
-MARK = "TRADEWIND_WORKER"  # in the environment of a worker and of all that it starts
-THREADS = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS", "NUMEXPR_NUM_THREADS")
-MPI_PREFIXES = ("OMPI_", "PMIX_", "PRTE_", "PMI_")  # a child that inherits them takes itself for a rank
-
-
-def worker_environment(place: Place, base: Mapping[str, str]) -> dict[str, str]:
-    """The environment of a worker."""
-    kept = {name: value for name, value in base.items() if not name.startswith(MPI_PREFIXES)}
-    path = os.pathsep.join(entry for entry in sys.path if entry)  # what could be imported here can be there
-    own = {"PYTHONUNBUFFERED": "1", "PYTHONPATH": path, **dict.fromkeys(THREADS, str(place.threads))}
-    if place.gpus:
-        own["CUDA_VISIBLE_DEVICES"] = ",".join(place.gpus)
-    return {**ALLOCATOR, **kept, **own}
 
 
 @dataclass
@@ -55,17 +40,24 @@ class Worker:
     mark: str
     packs: deque[Pack] = field(default_factory=deque)  # the first is being trained, the others follow it
     unsent: list[Pack] = field(default_factory=list)
+    asked: bool = False  # and has not answered
     started: float = 0.0
     log_start: int = 0
     deadline: float = float("inf")
     overrun: bool = False
+
+    @property
+    def busy(self) -> bool:
+        """Whether something is expected of it."""
+        return self.asked or bool(self.packs)
 
 
 class Processes:
     """A fixed number of workers; each is started when it first has work.
 
     Trials shorter than a message are sent in bundles. When a worker dies, the one that it was training fails;
-    those that it had not begun go to another worker.
+    those that it had not begun go to another worker. A pack that takes several workers waits until they are
+    idle, and until then no other one is handed out.
     """
 
     def __init__(self, trainer: str, task: Task, places: Sequence[Place], logs: Path, name: str) -> None:
@@ -74,35 +66,54 @@ class Processes:
         self._timeout_s = task.limits.timeout_s or float("inf")
         self._workers: list[Worker | None] = [None] * self.workers
         self._again: deque[Pack] = deque()  # not begun by workers that died
+        # to time on CPUs, one trial at a time: the others are there for gangs
+        self._alone = self.workers if task.purpose == "tune" or places[0].gpus else 1
+        self._gangs = Gangs(self, GRACE_S)
         self._pace = Pace()
         self._born = 0
         self._selector = selectors.DefaultSelector()
 
     def free(self) -> int:
         """How many packs could be handed out now."""
+        if self._gangs.waiting:
+            return 0
         depth = self._pace.depth()
-        room = sum(depth if w is None else max(0, depth - len(w.packs)) for w in self._workers)
+        workers = [self._workers[number] for number in self._open()]
+        room = sum(depth if w is None else max(0, depth - len(w.packs)) for w in workers)
         return max(0, room - len(self._again))
 
     def submit(self, pack: Pack, slots: int = 1) -> int:
         """Give a pack to the worker with the least in hand, one that lives already if there is one."""
-        return self._give(pack)
+        if slots > 1:
+            return self._gangs.submit(pack, slots)
+
+        def load(number: int) -> tuple[int, bool]:
+            worker = self._workers[number]
+            return (0, True) if worker is None else (len(worker.packs), False)
+
+        number = min(self._open(), key=load)
+        self.give(number, pack)
+        return number
 
     def poll(self, timeout_s: float) -> list[Event]:
         """What the workers sent, and what the dead ones left."""
+        return self._gangs.heard(self.hear(min(timeout_s, self._gangs.due_s())))
+
+    def hear(self, timeout_s: float) -> list[Event | Answer]:
+        """The same of each worker by itself, whether it belongs to a gang or not."""
         self._send()
         self._kill_overdue()
-        soonest = min((w.deadline for w in self._workers if w and w.packs), default=float("inf"))
+        soonest = min((w.deadline for w in self._workers if w and w.busy), default=float("inf"))
         wait_s = max(0.0, min(timeout_s, soonest - time.monotonic()))
-        events: list[Event] = []
+        events: list[Event | Answer] = []
         ready = self._selector.select(wait_s)
         while ready:
             for worker in [key.data for key, _ in ready]:
                 events.extend(self._heard(worker))
             ready = self._selector.select(0) if len(events) < MOST_EVENTS else []
         events = events or [event for worker in self._ended_unseen() for event in self._buried(worker)]
-        while self._again and any(worker is None or not worker.packs for worker in self._workers):
-            self._give(self._again.popleft())
+        while self._again and any(map(self.idle, self._open())):
+            self.submit(self._again.popleft())
         return events
 
     def close(self) -> None:
@@ -112,12 +123,30 @@ class Processes:
                 self._bury(worker)
         self._selector.close()
 
-    def _give(self, pack: Pack) -> int:
-        def load(number: int) -> tuple[int, bool]:
-            worker = self._workers[number]
-            return (0, True) if worker is None else (len(worker.packs), False)
+    def living(self) -> Sequence[int]:
+        """All: who dies is replaced."""
+        return range(self.workers)
 
-        number = min(range(self.workers), key=load)
+    def idle(self, number: int) -> bool:
+        """Whether a worker has nothing in hand."""
+        worker = self._workers[number]
+        return worker is None or not worker.busy
+
+    def seat(self, number: int) -> tuple[str, tuple[str, ...]]:
+        """All are on one host, whatever its name."""
+        return "", self._places[number].gpus
+
+    def ask(self, number: int, word: str, *content: Any) -> None:
+        """Have a worker gather or take turns with the rest of its gang."""
+        worker = self._workers[number] or self._start(number)
+        worker.asked, worker.overrun = word != "leave", False
+        limit_s = float("inf") if word == "take" else self._timeout_s + SETTING_UP_S
+        worker.started, worker.deadline = time.time(), time.monotonic() + limit_s
+        with suppress(BrokenPipeError, ConnectionResetError):  # it has just died, which is seen when it is heard
+            worker.connection.send((word, *content))
+
+    def give(self, number: int, pack: Pack) -> None:
+        """Give a pack to this very worker."""
         known = self._workers[number]
         worker = known or self._start(number)
         if not worker.packs:
@@ -125,7 +154,14 @@ class Processes:
             worker.deadline = time.monotonic() + self._timeout_s + (0.0 if known else SETTING_UP_S)
         worker.packs.append(pack)
         worker.unsent.append(pack)
-        return number
+
+    def drop(self, number: int) -> None:
+        """Kill a worker; what it was doing has no outcome."""
+        if (worker := self._workers[number]) is not None:
+            self._bury(worker)
+
+    def _open(self) -> list[int]:
+        return [number for number in range(self._alone) if number not in self._gangs.held]
 
     def _send(self) -> None:
         for worker in self._workers:
@@ -138,9 +174,7 @@ class Processes:
 
     def _ended_unseen(self) -> list[Worker]:
         # a child that a worker forked may hold its end of the pipe open after the worker has died
-        return [
-            w for w in self._workers if w and w.packs and w.process.poll() is not None and not w.connection.poll()
-        ]
+        return [w for w in self._workers if w and w.busy and w.process.poll() is not None and not w.connection.poll()]
 
     def _start(self, number: int) -> Worker:
         self._born += 1
@@ -160,21 +194,25 @@ class Processes:
         self._selector.register(worker.connection, selectors.EVENT_READ, worker)
         return worker
 
-    def _heard(self, worker: Worker) -> list[Event]:
+    def _heard(self, worker: Worker) -> list[Event | Answer]:
         try:
             events = self._received(worker, *worker.connection.recv())
         except (EOFError, ConnectionResetError, OSError):
             return self._buried(worker)
         if worker.overrun and not worker.packs:
             self._bury(worker)
+            events.append(Answer(worker.number, "gone", self._cause(worker)))
         return events
 
-    def _received(self, worker: Worker, kind: str, *content: Any) -> list[Event]:
-        if kind == "up":
-            worker.deadline = time.monotonic() + self._timeout_s
+    def _received(self, worker: Worker, kind: str, *content: Any) -> list[Event | Answer]:
+        if kind in {"up", "waiting"}:  # for its turn, which takes time that no timeout counts
+            worker.deadline = time.monotonic() + (self._timeout_s if kind == "up" else float("inf"))
             return []
         if kind == "epoch":
             return [Epoch(worker.number, *content)]
+        if kind != "ended":
+            worker.asked = False
+            return [Answer(worker.number, kind, *content)]
         outcomes, started, finished, log_start, log_end = content
         pack = worker.packs.popleft()
         self._pace.note(finished - started)
@@ -188,32 +226,28 @@ class Processes:
     def _kill_overdue(self) -> None:
         now = time.monotonic()
         for worker in self._workers:
-            if worker and worker.packs and now >= worker.deadline:
+            if worker and worker.busy and now >= worker.deadline:
                 worker.overrun, worker.deadline = True, float("inf")
                 kill_tree(worker.process.pid)  # its end of the pipe closes, and poll buries it
 
-    def _buried(self, worker: Worker) -> list[Event]:
+    def _buried(self, worker: Worker) -> list[Event | Answer]:
         with suppress(subprocess.TimeoutExpired):
             worker.process.wait(DYING_S)  # its pipe closes first; killed now, it would seem to have died of that
         self._bury(worker)
+        error = self._cause(worker)
+        gone = Answer(worker.number, "gone", error)
         if not worker.packs:
-            return []
+            return [gone]
         guilty, *others = worker.packs
         self._again.extend(others)
-        error = self._cause(worker)
         outcomes = [Outcome(t.key, "failed", error["what"], error) for t in guilty.trials]
         log = span(worker.log, worker.log_start, worker.log.stat().st_size)
-        return [Ended(worker.number, guilty, outcomes, worker.started, time.time(), log)]
+        return [Ended(worker.number, guilty, outcomes, worker.started, time.time(), log), gone]
 
     def _cause(self, worker: Worker) -> dict[str, str]:
-        code = worker.process.returncode
-        error = {"what": f"the worker ended with exit code {code}"}
+        error = cause_of_death(worker.process.returncode)
         if worker.overrun:
-            error = {"what": f"timeout: ran longer than {self._timeout_s:g} s"}
-        elif code < 0:
-            name = signal_name(-code)
-            hint = " (out of memory?)" if name == "SIGKILL" else ""
-            error = {"what": f"the worker died of {name}{hint}", "signal": name}
+            error = {"what": f"{TIMEOUT}ran longer than {self._timeout_s:g} s"}
         return {**error, "stderr": tail(worker.log, worker.log_start)}
 
     def _bury(self, worker: Worker) -> None:
@@ -223,33 +257,3 @@ class Processes:
         self._selector.unregister(worker.connection)
         worker.connection.close()
         self._workers[worker.number] = None
-
-
-def kill_marked(mark: str) -> None:
-    """Kill what a dead worker has left behind: its children now belong to init, but carry its mark."""
-    for process in psutil.process_iter():
-        with suppress(psutil.Error):
-            if process.environ().get(MARK) == mark:
-                process.kill()
-
-
-def signal_name(number: int) -> str:
-    """The name of a signal; real-time signals have only numbers."""
-    try:
-        return signal.Signals(number).name
-    except ValueError:
-        return f"signal {number}"
-
-
-def kill_tree(pid: int) -> None:
-    """Kill a process and all that it started; a worker's own children would outlive it."""
-    try:
-        root = psutil.Process(pid)
-        family = [*root.children(recursive=True), root]
-    except psutil.NoSuchProcess:
-        return
-    for process in family:
-        try:
-            process.kill()
-        except psutil.NoSuchProcess:
-            pass

@@ -15,8 +15,8 @@ from typing import TextIO
 
 from tradewind.engine import Ended, Epoch, Event
 from tradewind.engine.trial_log import header, span
-from tradewind.engine.worker import failed, load_trainer, turn_of
-from tradewind.machine import gpu_ids
+from tradewind.engine.worker import failed, load_trainer, things_of, turn_of
+from tradewind.machine import core_numbers, gpu_ids
 from tradewind.pack import Outcome, Pack, Report, Scores, Task, Trainer
 
 
@@ -49,7 +49,7 @@ class Serial:
         self.workers, self._echo = 1, echo
         self._reference, self._task = trainer, task
         self._path = logs / f"{name}-serial.log"
-        self._turn = turn_of(task, gpu_ids())
+        self._turn = turn_of(task, things_of(gpu_ids(), core_numbers()))
         self._trainer: Trainer | None = None
         self._waiting: Pack | None = None
 

@@ -11,25 +11,31 @@ import faulthandler
 import importlib
 import os
 import signal
+import socket
 import sys
 import threading
 import time
 import traceback
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from multiprocessing.connection import Connection
 from typing import Any
 
 from tradewind.engine.trial_log import header
-from tradewind.machine import core_numbers, die_with_parent
+from tradewind.machine import boot, core_numbers, die_with_parent
 from tradewind.occupancy import Turn
 from tradewind.pack import Outcome, Pack, Scores, Task, Trainer
 
 
+def error_of(error: BaseException) -> dict[str, str]:
+    """An exception as a trial's error."""
+    trace = "".join(traceback.format_exception(error))
+    return {"what": f"{type(error).__name__}: {error}", "traceback": trace}
+
+
 def failed(pack: Pack, error: BaseException) -> list[Outcome]:
     """The outcomes of a pack that raised."""
-    what = f"{type(error).__name__}: {error}"
-    trace = "".join(traceback.format_exception(error))
-    return [Outcome(t.key, "failed", what, {"what": what, "traceback": trace}) for t in pack.trials]
+    found = error_of(error)
+    return [Outcome(t.key, "failed", found["what"], found) for t in pack.trials]
 
 
 def load_trainer(reference: str, task: Task) -> Trainer:
@@ -45,48 +51,123 @@ def _log_size() -> int:
     return os.fstat(1).st_size
 
 
-def turn_of(task: Task, gpus: Sequence[str]) -> Turn:
+def things_of(gpus: Sequence[str], cores: Iterable[int]) -> list[str]:
+    """What a process computes on, as turns are taken on it."""
+    return sorted(gpus or {f"core-{number}" for number in cores})
+
+
+def turn_of(task: Task, things: Sequence[str]) -> Turn:
     """When this process may compute: at any time to tune, unless a trial is timed; alone to time."""
-    return Turn(gpus or [f"core-{number}" for number in core_numbers()], task.purpose == "time")
+    return Turn(things, task.purpose == "time")
 
 
-def _serve(connection: Connection) -> None:
-    sending = threading.Lock()
+def address() -> str:
+    """What other hosts can reach this one by: its name where that does not lead back to itself, else a number."""
+    name = socket.gethostname()
+    with contextlib.suppress(OSError):
+        if not socket.gethostbyname(name).startswith("127."):
+            return name
+    import psutil
 
-    def send(*message: Any) -> None:
-        with sending:
-            connection.send(message)
+    numbers = [one.address for own in psutil.net_if_addrs().values() for one in own if one.family == socket.AF_INET]
+    return next((number for number in numbers if not number.startswith("127.")), name)
 
-    def report(key: str, epoch: int, scores: Scores) -> None:
-        send("epoch", key, epoch, dict(scores))
 
-    reference, task, place = connection.recv()
-    if place.cores:
-        os.sched_setaffinity(0, place.cores)
-    turn = turn_of(task, place.gpus)
-    trainer: Trainer | None = None
-    while packs := connection.recv():
+class Service:
+    """What a worker does for the engine that started it, message after message."""
+
+    def __init__(self, connection: Connection) -> None:
+        self._connection, self._sending = connection, threading.Lock()
+        self._reference, self._task, place = connection.recv()
+        cores = set(core_numbers())
+        if place.cores:
+            os.sched_setaffinity(0, place.cores)
+            # to time, nobody computes on what this worker leaves idle either
+            cores = cores | set(place.cores) if self._task.purpose == "time" else set(place.cores)
+        self._things = things_of(place.gpus, cores)
+        self._turn = turn_of(self._task, self._things)
+        self._turn_for_all = contextlib.ExitStack()  # of a gang's members on this host
+        self._trainer: Trainer | None = None
+
+    def serve(self) -> None:
+        """Do what is asked until there is nobody to ask: train a list of packs, or take part in a gang."""
+        while message := self._connection.recv():
+            if not isinstance(message, list):
+                self._take_part(*message)
+            elif message[0].gang is not None:  # its turn was taken for all members
+                for pack in message:
+                    self._train(pack)
+            else:
+                with self._waited_for(self._turn):
+                    for pack in message:
+                        self._train(pack)
+
+    def _send(self, *message: Any) -> None:
+        with self._sending:
+            self._connection.send(message)
+
+    def _report(self, key: str, epoch: int, scores: Scores) -> None:
+        self._send("epoch", key, epoch, dict(scores))
+
+    def _ready(self) -> Trainer:
+        if self._trainer is None:
+            self._trainer = load_trainer(self._reference, self._task)
+        return self._trainer
+
+    @contextlib.contextmanager
+    def _waited_for(self, turn: Turn) -> Iterator[None]:
         at_once = turn.at_once()
         if not at_once:
             os.write(1, b"waiting: while a trial is timed, no other one runs on this host's cores or GPUs\n")
+            self._send("waiting")
         with turn:
             if not at_once:
-                send("up")  # what came before took time that no timeout counts
-            for pack in packs:
-                with contextlib.suppress(OSError):  # a full disk costs the log, not the trial
-                    os.write(1, header(pack).encode())
-                started, log_start = time.time(), _log_size()
-                try:
-                    if trainer is None:
-                        trainer = load_trainer(reference, task)
-                        started = time.time()
-                        send("up")
-                    outcomes = list(trainer.fit(pack, report))
-                except (Exception, SystemExit) as error:
-                    traceback.print_exc()
-                    outcomes = failed(pack, error)
-                # sent before the next one begins, which may be the end of this process
-                send("ended", outcomes, started, time.time(), log_start, _log_size())
+                self._send("up")  # what came before took time that no timeout counts
+            yield
+
+    def _train(self, pack: Pack) -> None:
+        with contextlib.suppress(OSError):  # a full disk costs the log, not the trial
+            os.write(1, header(pack).encode())
+        started, log_start = time.time(), _log_size()
+        leads = pack.gang is None or not pack.gang.rank
+        try:
+            if self._trainer is None:
+                self._ready()
+                started = time.time()
+                self._send("up")
+            outcomes = list(self._ready().fit(pack, self._report if leads else _unheard))
+        except (Exception, SystemExit) as error:
+            traceback.print_exc()
+            outcomes = failed(pack, error)
+        # sent before the next one begins, which may be the end of this process
+        self._send("ended", outcomes, started, time.time(), log_start, _log_size())
+
+    def _take_part(self, word: str, *content: Any) -> None:
+        try:
+            if word == "take":
+                turn = turn_of(self._task, content[0])
+                self._turn_for_all.callback(turn.close)
+                self._turn_for_all.enter_context(self._waited_for(turn))
+                self._send("taken")
+            elif word == "leave":
+                self._turn_for_all.close()
+            else:
+                trainer = self._ready()
+                meeting = _meeting(trainer, *content) if word == "meet" else ""
+                # hosts that are containers of one machine share its cores
+                self._send("gathered", (meeting, boot() or socket.gethostname(), self._things))
+        except (Exception, SystemExit) as error:
+            traceback.print_exc()
+            self._send("unready", error_of(error))
+
+
+def _unheard(key: str, epoch: int, scores: Scores) -> None:
+    """Where all members of a gang report the same, the first one speaks."""
+
+
+def _meeting(trainer: Trainer, far: bool) -> str:
+    port = trainer.meet().rpartition(":")[2]
+    return f"{address() if far else '127.0.0.1'}:{port}"
 
 
 def main() -> None:
@@ -95,7 +176,7 @@ def main() -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches the whole group; the parent decides
     faulthandler.enable()
     try:
-        _serve(Connection(int(sys.argv[1])))
+        Service(Connection(int(sys.argv[1]))).serve()
     except (EOFError, BrokenPipeError, ConnectionResetError):
         pass  # the parent has ended
     sys.stdout.flush()

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 MOST_TEXT = 20_000
+LONG = 30  # rows of a table that is shown folded
 INK = "#24292e"  # of text and axes; a page puts its own text colour in its place
 Tips = dict[str, list[str]]  # what hovering shows: by the id of a group, one text for each mark in it
 
@@ -53,6 +54,7 @@ figcaption { margin-top: .35rem; overflow-wrap: anywhere; } figcaption b { color
 use:hover, .tip:hover { opacity: .6; } summary { cursor: pointer; }
 @media print { :root { --ink: #000; --soft: #444; --line: #bbb; --back: #fff; --card: #fff; --accent: #000; }
   body { max-width: none; padding: 0; font-size: 10pt; } nav { display: none; } h2 { break-after: avoid; }
+  details::details-content { content-visibility: visible; block-size: auto; } summary { display: none; }
   pre { white-space: pre-wrap; } section, table { break-inside: auto; } tr { break-inside: avoid; } }
 """
 
@@ -76,11 +78,12 @@ def preformatted(text: str) -> str:
 
 
 def grid(names: Sequence[str], lines: Sequence[Sequence[str]]) -> str:
-    """A table of words."""
+    """A table of words; a long one is folded, but not on paper."""
     head = "".join(f"<th>{html.escape(name)}</th>" for name in names)
     cells = [[f"<td>{html.escape(label_text(cell))}</td>" for cell in line] for line in lines]
     body = "".join(f"<tr>{''.join(line)}</tr>" for line in cells)
-    return f'<div class="wide"><table class="words"><tr>{head}</tr>{body}</table></div>'
+    table = f'<div class="wide"><table class="words"><tr>{head}</tr>{body}</table></div>'
+    return table if len(lines) <= LONG else f"<details><summary>{len(lines):,} rows</summary>{table}</details>"
 
 
 def safe(text: str, most: int = 60) -> str:

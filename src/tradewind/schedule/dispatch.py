@@ -15,7 +15,7 @@ from tradewind.journal import Reading, Record, owner_of
 from tradewind.pack import FINAL, Trial
 from tradewind.results import Results
 from tradewind.schedule.trials import Trials, with_attempt
-from tradewind.search.grid import Classes, FromDear, Grid
+from tradewind.search.grid import Classes, FromDear
 
 BLOCKS = 1024  # about how many claims a large study makes
 LARGEST_BLOCK = 16_384
@@ -92,7 +92,7 @@ class Dispatch:
         self._order = (
             FromDear(trials.space, trials.defaults, study.repeats, classes)
             if classes and study.purpose != "time"
-            else Grid(trials.space, study.repeats, study.purpose, study.seed)
+            else trials.order()
         )
         self._tries = study.retries + 1
         self._again = retry_failed

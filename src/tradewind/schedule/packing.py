@@ -68,5 +68,7 @@ class Packing:
 
 
 def _largest(trial: Trial) -> int:
+    if trial.config["devices"] > 1:  # its network is spread over devices, not stacked with others on one
+        return 1
     device = trial.config["device"]
     return LARGEST["cuda" if device == "cuda" or (device == "auto" and machine.gpus()) else "cpu"]

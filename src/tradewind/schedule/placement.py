@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import TypeVar
 
 from tradewind.pack import Place, Purpose, Seat
@@ -11,12 +11,13 @@ from tradewind.pack import Place, Purpose, Seat
 Thing = TypeVar("Thing", int, str)
 
 
-def place(seats: Sequence[Seat], purpose: Purpose, on_gpus: bool) -> list[Place | None]:
+def place(seats: Sequence[Seat], purpose: Purpose, on_gpus: bool, devices: int = 1) -> list[Place | None]:
     """A place for every seat, or None for one that must stay idle lest it disturb a timed trial.
 
     GPUs that the launcher has given to single ranks stay theirs; a pool that all ranks of a host see is dealt
     out: several GPUs to a rank where there are enough, several ranks to a GPU where there are not. To time,
-    only one rank works on a GPU, and on a host without GPUs only one at all. Cores likewise.
+    only one rank works on a GPU, and on a host without GPUs only one at all, or as many as train one network
+    together. Cores likewise.
     """
     found: list[Place | None] = [None] * len(seats)
     for host in dict.fromkeys(seat.host for seat in seats):
@@ -25,7 +26,7 @@ def place(seats: Sequence[Seat], purpose: Purpose, on_gpus: bool) -> list[Place 
         working = list(range(len(numbers)))
         seen = [seats[number].cores for number in numbers]
         if purpose == "time":  # what the idle ones leave is for those that work
-            working = _undisturbed(gpus)
+            working = _undisturbed(gpus, devices)
             seen = [tuple(sorted(set().union(*seen)))] * len(working)
         cores = _dealt(seen)
         for k, own in zip(working, cores, strict=True):
@@ -58,12 +59,23 @@ def taking_turns(places: Sequence[Place | None], seats: Sequence[Seat]) -> list[
     return [place or Place() for place in found]
 
 
-def _undisturbed(gpus: Sequence[tuple[str, ...]]) -> list[int]:
-    """The first rank of each GPU; the first of all where there are none."""
+def apart(places: Iterable[Place | None]) -> int:
+    """How many of these could train one network together: no two on one GPU."""
+    taken: set[str] = set()
+    count = 0
+    for place in places:
+        if place is not None and taken.isdisjoint(place.gpus):
+            taken.update(place.gpus)
+            count += 1
+    return count
+
+
+def _undisturbed(gpus: Sequence[tuple[str, ...]], devices: int) -> list[int]:
+    """The first rank of each GPU; where there are none, the first ones that stand in for so many devices."""
     taken: set[str] = set()
     found: list[int] = []
     for k, own in enumerate(gpus):
-        if taken.isdisjoint(own) and (own or not found):
+        if taken.isdisjoint(own) and (own or len(found) < devices):
             found.append(k)
             taken.update(own)
     return found

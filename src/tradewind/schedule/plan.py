@@ -29,6 +29,7 @@ from tradewind.schedule.costs import Costs, Finished
 from tradewind.schedule.law import ROLES
 from tradewind.schedule.trials import Trials
 from tradewind.search.grid import Classes
+from tradewind.space import Space
 
 Array = np.ndarray[Any, Any]
 
@@ -126,7 +127,7 @@ def probes_of(trials: Trials, count: int) -> list[int]:
 
 def fixed_order(trials: Trials, results: Results, earlier: Results | None = None) -> Classes | None:
     """The classes of cost in which all jobs on this edition go through it, from dear to cheap; None: as it stands."""
-    if trials.study.purpose == "time":
+    if trials.study.purpose == "time" or trials.index is not trials.space:
         return None
     path = results.folder.order(trials.study.digest())
     if not path.exists():
@@ -166,6 +167,8 @@ class Plan:
             return newest
         left = len(open_positions(trials, finished))
         classes, _ = classes_of(trials, costs_of(trials, results, earlier))
+        if not isinstance(trials.index, Space):
+            classes = None  # positions say nothing of costs
         path = folder.plan(edition, of, len(made))
         _write_once(path, _packed(classes, {"left": left}, finished))
         return cls._read(path, of)
@@ -197,16 +200,28 @@ def finished_positions(trials: Trials, results: Results) -> Array:
 
 def open_positions(trials: Trials, finished: Array) -> Array:
     """Every position that the conditions accept and that is not finished, in order."""
-    space, repeats = trials.space, trials.study.repeats
+    index, repeats = trials.index, trials.study.repeats
     count, _ = trials.count()
     if count > MOST_DEALT or trials.size >= 2**62:
         raise StudyError(
             f"--schedule synchronous: found {count:,} trials; allowed: up to {MOST_DEALT:,}, "
             "since each is dealt by itself; take --schedule dispatch"
         )
-    indexes = np.fromiter(space.indices(), np.int64) if space.where else np.arange(space.size)
-    positions = (indexes[:, None] * repeats + np.arange(repeats)).ravel()
+    if trials.study.search.method == "grid":
+        indexes = np.fromiter(index.indices(), np.int64) if trials.study.where else np.arange(index.size)
+        positions = (indexes[:, None] * repeats + np.arange(repeats)).ravel()
+    else:
+        order = trials.order()
+        positions = np.sort(np.fromiter(order.positions(0, order.size), np.int64))
     return np.asarray(positions[~np.isin(positions, finished, assume_unique=True)] if len(finished) else positions)
+
+
+def generation_size(trials: Trials, folder: RunFolder, of: int, size: int) -> int:
+    """How many members the generations of a search have with so many ranks: as whoever came first has said."""
+    path = folder.plan(trials.study.digest(), of, 0)
+    if not path.exists():
+        _write_once(path, _packed(None, {"left": trials.count()[0], "size": size}, np.empty(0, np.int64)))
+    return int(_unpacked(path)[1]["size"])
 
 
 def _packed(classes: Classes | None, facts: dict[str, Any], finished: Array) -> bytes:

@@ -1,4 +1,8 @@
-"""The trials of a study: position in, fully resolved trial out; checked before any work starts."""
+"""The trials of a study: position in, fully resolved trial out; checked before any work starts.
+
+A position is index × repeats + repeat: the index of a config in the space, or, where that can't be listed or the
+search learns, the number of the config in the order of the search.
+"""
 
 from __future__ import annotations
 
@@ -6,21 +10,28 @@ import hashlib
 import inspect
 import shlex
 import string
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
 from pydantic_core import to_json
 
 from tradewind.errors import StudyError, nearest
+from tradewind.measures import lower_is_better
 from tradewind.pack import Config, Task, Trial, Value
-from tradewind.space import Space
+from tradewind.search import Direction, Indexed, Order, Search
+from tradewind.search.making import Settings, adaptive, check, indexed, order
+from tradewind.search.points import Points, is_choice
+from tradewind.space import COUNTED, Space
 from tradewind.study import Range, Study
+from tradewind.study_search import LEARNING
+from tradewind.train.function import takes_trial
 from tradewind.train.hyperparameters import TRAINING
 from tradewind.workloads import data_identity, find, is_network, make
 from tradewind.workloads.contract import Hyperparameter
 
 COMMAND_FIELDS = {"config", "folder", "scores", "seed", "data_seed", "trial", "repeat"}
+SHOWN = 9  # values that stand for a range without steps
 
 
 class Trials:
@@ -41,27 +52,51 @@ class Trials:
                 make(target, study.data)
             data = data_identity(target, study.data)
             self._check_function(target)
-        self.metric = study.search.metric or self.metric
+        self.metrics = study.search.metrics or (self.metric or ("score" if study.search.searches else ""),)
+        self.metric = self.metrics[0]
         self.unset: Config = {name: known.default for name, known in self.known.items()}
         if self.known and study.stop.max_epochs and study.stop.target:
             self.unset["epochs"] = study.stop.max_epochs  # a study that trains to a target need not name epochs
         self.defaults = self._defaults()
-        self.space = Space(self._dimensions(), study.where, self.defaults)
+        self._search(self._specs(study.space, "space"))
         self._identity = to_json([study.workload or study.command, data])
 
     @property
     def size(self) -> int:
         """How many positions there are, conditions not yet applied."""
-        return self.space.size * self.study.repeats
+        return self.count()[0] if self.searching else self.index.size * self.study.repeats
 
     def count(self) -> tuple[int, bool]:
-        """How many trials there are, and whether that is exact."""
-        count, exact = self.space.count()
+        """How many trials there are, and whether that is exact; a search may end before."""
+        search = self.study.search
+        if search.method in LEARNING:  # without trials another budget ends it, nobody knows when
+            count, exact = search.trials or search.epochs or search.patience or 1, search.trials is not None
+        else:
+            count, exact = _count(self.index)
+            if search.trials is not None and count >= search.trials:
+                count, exact = search.trials, True
+        exact = exact and search.epochs is search.target is search.patience is None
         return count * self.study.repeats, exact
+
+    def search(self) -> Search:
+        """The search of a study that learns, as at its start."""
+        return adaptive(self.settings, self.points)
+
+    def order(self) -> Order:
+        """The order in which a search that does not learn tries its positions."""
+        return order(self.settings, self.index, self.study.repeats, self.study.purpose)
+
+    def of_config(self, number: int, values: Config) -> list[Trial]:
+        """The trials of a config that a search has proposed, one per repeat."""
+        first = number * self.study.repeats
+        return [self._trial(first + repeat, repeat, values) for repeat in range(self.study.repeats)]
 
     def __getitem__(self, position: int) -> Trial:
         index, repeat = divmod(position, self.study.repeats)
-        config = {**self.defaults, **self.space[index]}
+        return self._trial(position, repeat, self.index[index])
+
+    def _trial(self, position: int, repeat: int, values: Config) -> Trial:
+        config = {**self.defaults, **values}
         seed = self.study.seed + repeat
         data_seed = self.study.data_seed + (repeat if self.study.purpose == "time" else 0)
         # the defaults hold every name, so the order of names, and with it the hash, is always the same
@@ -82,20 +117,58 @@ class Trials:
         defaults.update(
             {name: self._checked(f"fixed.{name}", name, value) for name, value in self.study.fixed.items()}
         )
-        defaults.update(dict.fromkeys(name for name in self.study.space if name not in defaults))
+        defaults.update(dict.fromkeys(name for name in names_of(self.study.space) if name not in defaults))
         return dict(sorted(defaults.items()))
 
-    def _dimensions(self) -> dict[str, list[Value]]:
-        found = {}
-        for name, spec in self.study.space.items():
-            if isinstance(spec, Range):
-                if spec.steps is None:
-                    raise StudyError(f'space.{name}: a range without steps is continuous; a grid needs "steps": N')
-                if name in self.known and self.known[name].kind is float:
-                    spec = spec.model_copy(update={"type": "float"})
-                spec = spec.values()
-            found[name] = [self._checked(f"space.{name}", name, value) for value in spec]
-        return found
+    def _search(self, specs: dict[str, list[Value] | Range]) -> None:
+        """What is searched, and how."""
+        search = self.study.search
+        ways = zip(search.directions, self.metrics, strict=True)
+        directions: list[Direction] = [
+            way or ("minimize" if lower_is_better(name) else "maximize") for way, name in ways
+        ]
+        self.settings = Settings(
+            search.method, tuple(directions), self.study.seed, search.trials, search.halving, search.min_epochs,
+            search.eta, search.options, search.epochs, search.target, search.patience,
+        )  # fmt: skip
+        self.searching = search.searches
+        if search.halving and self.study.command:
+            raise StudyError(
+                "search.halving: a command can't be paused; leave it out, or make the command a function"
+            )
+        self.points = Points(specs, self.study.where, self.defaults)
+        check(self.settings, self.points)
+        continuous = [name for name, spec in specs.items() if isinstance(spec, Range)]
+        listed = not continuous and not self.points.conditional
+        # for what a trial costs, of a range without steps some values stand for all
+        shown = {name: _some(spec) if isinstance(spec, Range) else _values(spec) for name, spec in specs.items()}
+        self.space = Space(shown, self.study.where if listed else (), self.defaults)
+        by_itself = search.method in LEARNING or (listed and search.method == "grid")
+        self.index: Indexed = self.space if by_itself else indexed(self.settings, self.points)
+
+    def _specs(self, space: Mapping[str, Any], place: str) -> dict[str, list[Value] | Range]:
+        return {name: self._spec(f"{place}.{name}", name, spec) for name, spec in space.items()}
+
+    def _spec(self, place: str, name: str, spec: list[Value] | Range | dict[str, Any]) -> list[Value] | Range:
+        if isinstance(spec, dict):
+            spec = Range(**spec)
+        if isinstance(spec, Range):
+            if name in self.known and self.known[name].kind is float:
+                spec = spec.model_copy(update={"type": "float"})
+            if spec.steps is None:
+                if self.study.search.method == "grid":
+                    raise StudyError(f'{place}: a range without steps is continuous; a grid needs "steps": N')
+                for end in (spec.low, spec.high):
+                    self._checked(place, name, end)
+                return spec
+            spec = spec.values()
+        return [self._item(place, name, item) for item in spec]
+
+    def _item(self, place: str, name: str, item: Value) -> Value:
+        if not is_choice(item):
+            return self._checked(place, name, item)
+        value = self._checked(place, name, item["value"])
+        return {"value": value, "space": self._specs(item["space"], f"{place}[{value!r}]")}
 
     def _checked(self, place: str, name: str, value: Value) -> Value:
         if not self.known:
@@ -113,11 +186,46 @@ class Trials:
         required = [
             p for p in parameters if p.default is p.empty and p.kind in {p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD}
         ]
+        if self.study.search.halving and not takes_trial(target):
+            raise StudyError(
+                f"search.halving: {self.study.workload} can't be paused; write f(config, trial), which reports every "
+                "epoch, returns once trial.should_stop() and goes on from what it left in trial.folder"
+            )
         if inspect.isclass(target) or not parameters or len(required) > 2:
             raise StudyError(
                 f"workload {self.study.workload!r}: allowed: a function f(config) or f(config, trial), "
                 "or a class with defaults, metric, data, model, loss and scores"
             )
+
+
+def names_of(space: Mapping[str, Any]) -> list[str]:
+    """All names that a space gives values to, those that a choice brings among them."""
+    found = list(space)
+    for spec in space.values():
+        for item in spec if isinstance(spec, Sequence) else ():
+            if is_choice(item):
+                found += names_of(item["space"])
+    return found
+
+
+def _count(index: Indexed) -> tuple[int, bool]:
+    if isinstance(index, Space):
+        return index.count()
+    if index.size > COUNTED:
+        return index.size, False
+    return sum(1 for _ in index.indices()), True
+
+
+def _some(spec: Range) -> list[Value]:
+    if spec.low == spec.high:
+        return [spec.low]
+    steps = min(SHOWN, int(spec.high - spec.low) + 1) if spec.whole else SHOWN
+    found: Iterable[Value] = spec.model_copy(update={"steps": steps}).values()
+    return list(dict.fromkeys(found))
+
+
+def _values(spec: Iterable[Value]) -> list[Value]:
+    return [item["value"] if is_choice(item) else item for item in spec]
 
 
 def _same(value: Value) -> Value:
@@ -132,10 +240,10 @@ def _check_command(study: Study) -> None:
     except ValueError as error:
         hint = "close the quote" if "quot" in str(error) else "write {{ and }} for braces that are meant"
         raise StudyError(f"command: {error}; {hint}") from None
-    names = {*study.space, *study.fixed}
+    names = {*names_of(study.space), *study.fixed}
     for field in used - names - COMMAND_FIELDS:
         raise StudyError(f"command: {{{field}}} is not in the study; {nearest(field, names | COMMAND_FIELDS)}")
-    for name in study.space:
+    for name in names_of(study.space):
         if name not in used and "config" not in used:
             raise StudyError(f"space.{name}: the command does not use it; put {{{name}}} or {{config}} into it")
 

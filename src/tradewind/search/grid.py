@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from itertools import accumulate, pairwise
 
 from tradewind.pack import Purpose, Value
+from tradewind.search import Indexed
 from tradewind.search.permutation import Permutation
 from tradewind.space import Space
 
@@ -20,7 +21,7 @@ class Grid:
     grows slower over the hours slows all configs alike.
     """
 
-    def __init__(self, space: Space, repeats: int, purpose: Purpose, seed: int) -> None:
+    def __init__(self, space: Indexed, repeats: int, purpose: Purpose, seed: int) -> None:
         self._space, self._repeats = space, repeats
         self._passes = (
             [Permutation(space.size, f"{seed}/{repeat}") for repeat in range(repeats)] if purpose == "time" else []

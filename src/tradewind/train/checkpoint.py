@@ -57,9 +57,12 @@ class Checkpoints:
 
     def save(self, progress: Progress, model: nn.Module, optimizer: torch.optim.Optimizer) -> None:
         """Keep the state, unless that would take more than its share of the time."""
+        if (time.perf_counter() - self._since) * MOST_SHARE >= self._cost_s:
+            self.keep(progress, model, optimizer)
+
+    def keep(self, progress: Progress, model: nn.Module, optimizer: torch.optim.Optimizer) -> None:
+        """Keep the state, whatever it takes."""
         began = time.perf_counter()
-        if (began - self._since) * MOST_SHARE < self._cost_s:
-            return
         tensors = {f"model.{name}": value for name, value in model.state_dict().items()}
         for index, state in optimizer.state_dict()["state"].items():
             tensors |= {f"optimizer.{index}.{name}": value for name, value in state.items() if value is not None}
@@ -76,16 +79,24 @@ class Checkpoints:
         if not progress.epoch:
             return progress
         model.load_state_dict({n[6:]: t for n, t in tensors.items() if n.startswith("model.")})
+        parameters = [value for group in optimizer.param_groups for value in group["params"]]
         state: dict[int, dict[str, Any]] = {}
         for name, tensor in tensors.items():
             if name.startswith("optimizer."):
                 _, index, field_name = name.split(".", 2)
-                state.setdefault(int(index), {})[field_name] = tensor
+                state.setdefault(int(index), {})[field_name] = _laid_out(tensor, parameters[int(index)])
         optimizer.load_state_dict({"state": state, "param_groups": optimizer.state_dict()["param_groups"]})
         torch.set_rng_state(tensors["random.cpu"])
         if "random.cuda" in tensors:
             torch.cuda.set_rng_state(tensors["random.cuda"], self.device)
         return progress
+
+
+def _laid_out(tensor: torch.Tensor, parameter: torch.Tensor) -> torch.Tensor:
+    """A tensor in the memory format of its parameter, which a fused optimiser takes it to have."""
+    if tensor.shape != parameter.shape:
+        return tensor
+    return torch.empty_like(parameter, dtype=tensor.dtype, requires_grad=False).copy_(tensor)
 
 
 def read(path: Path, shapes: dict[str, torch.Size] | None = None) -> tuple[dict[str, torch.Tensor], Progress]:

@@ -24,12 +24,15 @@ class Handle:
         self.curve: list[dict[str, float]] = []
         self.reason, self.stopped = "", False
         self.times: dict[str, float] = {}
+        self.paused = False
+        self._pause = range(trial.until, trial.config["epochs"]) if trial.until is not None else range(0)
         self._key, self._limits, self._report = trial.key, task.limits, report
         self._folder = RunFolder(Path(task.run_folder)).trial(trial.key)
         self._began = time.perf_counter()
 
     def report(self, epoch: int, **scores: float) -> None:
         """Tell how far the trial is; what was reported last counts as its `last` scores."""
+        self.paused = False  # one that goes on all the same ends as it likes
         elapsed_s = time.perf_counter() - self._began
         numbers = {name: float(value) for name, value in scores.items()}
         self.curve.append({"epoch": epoch, "elapsed_s": elapsed_s, **numbers})
@@ -37,8 +40,9 @@ class Handle:
         self._report(self._key, epoch, numbers)
 
     def should_stop(self) -> bool:
-        """Whether the study's limits say that this trial has gone far enough."""
-        return bool(self.reason)
+        """Whether the study's limits say that this trial has gone far enough, or the search: for now."""
+        self.paused = not self.reason and bool(self.curve) and int(self.curve[-1]["epoch"]) in self._pause
+        return self.paused or bool(self.reason)
 
     @property
     def folder(self) -> Path:
@@ -66,8 +70,12 @@ def call(function: Callable[..., Any], trial: Trial, task: Task, report: Report)
     train_s = time.perf_counter() - began
     times: dict[str, Any] = {"train_s": train_s, "wall_s": train_s, **handle.times}
     last = {k: v for k, v in handle.curve[-1].items() if k not in {"epoch", "elapsed_s"}} if handle.curve else {}
-    state, scores = "stopped" if handle.stopped else "done", numbers(answer)
-    facts = {"packed_with": 0, "epochs_run": len(handle.curve)} if handle.curve else {"packed_with": 0}
+    state, scores = "paused" if handle.paused else "stopped" if handle.stopped else "done", numbers(answer)
+    facts = (
+        {"packed_with": 0, "epochs_run": max(len(handle.curve), int(handle.curve[-1]["epoch"]))}
+        if handle.curve
+        else {"packed_with": 0}
+    )
     return Outcome(trial.key, state, handle.reason, {}, times, scores, last, facts, handle.curve)  # type: ignore[arg-type]
 
 

@@ -7,6 +7,8 @@ from tradewind.workloads.contract import Hyperparameter
 
 SCHEDULES = ("constant", "step", "cosine")
 OPTIMIZERS = ("sgd", "adam", "adamw")
+PARALLEL = ("ddp", "dp")
+SCALING = ("strong", "weak", "linear", "linear-warmup", "sqrt")
 
 TRAINING: dict[str, Hyperparameter] = {
     "epochs": Hyperparameter(10, int, low=1, help="passes over the training data"),
@@ -52,5 +54,12 @@ TRAINING: dict[str, Hyperparameter] = {
         "fp32", str, choices=("auto", "fp32", "tf32", "bf16", "fp64"), help="of products; auto: bf16 on GPUs"
     ),
     "device": Hyperparameter("auto", str, choices=("auto", "cpu", "cuda")),
-    "devices": Hyperparameter(1, int, low=1, high=1, help="how many devices train one network"),
+    "devices": Hyperparameter(1, int, low=1, help="how many devices train one network"),
+    "parallel": Hyperparameter(
+        "ddp", str, choices=PARALLEL, help="several devices: all step (ddp), or device 0 leads the others (dp)"
+    ),
+    "scaling": Hyperparameter(
+        "strong", str, choices=SCALING, help="what n devices make of batch size and rate: strong leaves both"
+    ),
+    "warmup_epochs": Hyperparameter(5, int, low=0, help="scaling linear-warmup: epochs until the rate is n times"),
 }

@@ -29,6 +29,11 @@ class Member:
         """Under which its state is kept: the longest trial's."""
         return self.trials[-1].key
 
+    @property
+    def epochs_left(self) -> int:
+        """How long it trains until the last of its trials has ended or is paused."""
+        return max((trial.until or trial.config["epochs"]) - self.progress.epoch for trial in self.trials)
+
 
 class PackCheckpoints:
     """The states of the networks of a pack, each in a file as the plain loop would write it."""
@@ -42,18 +47,23 @@ class PackCheckpoints:
         began = time.perf_counter()
         if (began - self._since) * MOST_SHARE < self._cost_s:
             return
-        moments = {name: self._stack.split(rows) for name, rows in self._optimizer.state().items()}
         for number, member in enumerate(members):
             if member.trials:
-                tensors = {f"model.{name}": value for name, value in self._stack.state(number).items()}
-                for name, pieces in moments.items():
-                    tensors |= {f"optimizer.{k}.{name}": piece[number] for k, piece in enumerate(pieces)}
-                count = self._optimizer.count.to(torch.float32)
-                tensors |= {f"optimizer.{k}.step": count for k in range(len(pieces)) if "exp_avg" in moments}
-                tensors["random.cpu"] = torch.get_rng_state()
-                save_tensors(self._folder.checkpoint(member.key), tensors, member.progress.__dict__)
+                self.keep(number, member)
         self._since = time.perf_counter()
         self._cost_s = self._since - began
+
+    def keep(self, number: int, member: Member) -> None:
+        """Keep the state of one network, whatever it takes."""
+        tensors = {f"model.{name}": value for name, value in self._stack.state(number).items()}
+        count = self._optimizer.count.to(torch.float32)
+        for name, rows in self._optimizer.state().items():
+            for k, piece in enumerate(self._stack.split(rows)):
+                tensors[f"optimizer.{k}.{name}"] = piece[number]
+                if name == "exp_avg":
+                    tensors[f"optimizer.{k}.step"] = count
+        tensors["random.cpu"] = torch.get_rng_state()
+        save_tensors(self._folder.checkpoint(member.key), tensors, member.progress.__dict__)
 
     def restore(self, number: int, member: Member) -> None:
         """Set one network to the state that was kept."""

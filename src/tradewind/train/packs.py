@@ -20,6 +20,7 @@ from tradewind.pack import Config, Outcome, Report, Task, Trial
 from tradewind.train import plain
 from tradewind.train.batches import Batch
 from tradewind.train.checkpoint import read, save_tensors
+from tradewind.train.hyperparameters import TRAINING
 from tradewind.train.member import Member, PackCheckpoints
 from tradewind.train.optim import learning_rate
 from tradewind.train.plain import (
@@ -43,6 +44,8 @@ PAYS = 0.9  # of the time alone: less gained is not worth the memory
 MEASURED_STEPS = 3
 COMPILING_S = 25.0  # about what it takes
 COMPILED_SAVES = 0.35  # of the time of a step, at the least
+
+Slower = dict[str, str]  # kinds of packs that were found slower than their networks one by one, and how much
 
 
 def members_of(trials: Sequence[Trial], folder: RunFolder) -> list[Member]:
@@ -77,8 +80,11 @@ def _networks(trials: Sequence[Trial]) -> list[Member]:
 class PackTraining:
     """The networks of a pack in training."""
 
-    def __init__(self, members: Sequence[Member], workload: Workload, sets: Sets, task: Task, report: Report) -> None:
+    def __init__(
+        self, members: Sequence[Member], workload: Workload, sets: Sets, task: Task, report: Report, slower: Slower
+    ) -> None:
         self._workload, self._sets, self._task, self._report = workload, sets, task, report
+        self._slower = slower
         self.members = list(members)
         config = self.members[0].config
         self._device = choose_device(config["device"])
@@ -97,6 +103,8 @@ class PackTraining:
 
     def check(self) -> None:
         """Raises Unstackable unless these networks can be trained as one, and are the faster for it."""
+        if (kind := self._kind()) in self._slower:  # looking takes longer than an epoch of a small network
+            raise Unstackable(self._slower[kind])
         batch = next(self._sets.train.epoch(0))
         self._stack.check(self._models, batch, [member.config for member in self.members], self._config())
         if len(self.members) == 1:
@@ -105,10 +113,17 @@ class PackTraining:
         together_s = self._step_s(self._stack, batch, self._config()) / len(self.members)
         alone_s = self._step_s(single, batch, self.members[0].config)
         if together_s > PAYS * alone_s:
-            raise Unstackable(
+            self._slower[kind] = (
                 f"a step takes {together_s * 1e3:.2f} ms for each of {len(self.members)} as one, "
                 f"{alone_s * 1e3:.2f} ms alone"
             )
+            raise Unstackable(self._slower[kind])
+
+    def _kind(self) -> str:
+        """All that the speed of a step depends on: what keeps trials apart, and how many they are."""
+        known = {**TRAINING, **self._workload.defaults}
+        apart = {n: v for n, v in self.members[0].config.items() if n in known and not known[n].stacks}
+        return json.dumps([type(self._workload).__qualname__, len(self.members), {**apart, "epochs": 0}])
 
     def _step_s(self, stack: Stack, batch: Batch, config: Config) -> float:
         kept = {name: value.clone() for name, value in stack.buffers.items()}
@@ -144,9 +159,10 @@ class PackTraining:
         began = clock(self._device)
         steps = Steps(*about)
         self._warmup_s += clock(self._device) - began
-        epochs = max(member.config["epochs"] - member.progress.epoch for member in self.members)
+        epochs = max(member.epochs_left for member in self.members)
         if (
-            epochs * self._sets.train.count / self._sets.train.batch_size * steps.step_s * COMPILED_SAVES
+            self._stack.fuses  # what is left besides our kernels is little
+            or epochs * self._sets.train.count / self._sets.train.batch_size * steps.step_s * COMPILED_SAVES
             < COMPILING_S
         ):
             return steps
@@ -181,8 +197,10 @@ class PackTraining:
     def _ended(self, number: int, member: Member) -> bool:
         """Read off the trials of a network that have come to their end; whether all have."""
         for trial in list(member.trials):
-            ending = Ending(self._task.limits, {**member.config, "epochs": trial.config["epochs"]})
+            ending = Ending(self._task.limits, {**member.config, "epochs": trial.config["epochs"]}, trial.until)
             if ending.reached(member.progress):
+                if ending.state == "paused":
+                    self._checkpoints.keep(number, member)
                 member.trials.remove(trial)
                 self.outcomes.append(self._outcome(number, member, trial, ending))
         return not member.trials
@@ -239,16 +257,20 @@ class PackTraining:
 
 
 def train_pack(
-    trials: Sequence[Trial], workload: Workload, data: Data, task: Task, report: Report
+    trials: Sequence[Trial], workload: Workload, data: Data, task: Task, report: Report, slower: Slower | None = None
 ) -> dict[str, Outcome]:
-    """The outcome of every trial by its key; trials that differ only in their epochs share a network in any case."""
+    """The outcome of every trial by its key; trials that differ only in their epochs share a network in any case.
+
+    What is found out about kinds of packs is noted in `slower`, and not looked at again.
+    """
+    known = {} if slower is None else slower
     folder = RunFolder(Path(task.run_folder))
     config = {**trials[0].config, "data_seed": trials[0].data_seed}
     device = choose_device(config["device"])
     sets = load(data, config, device, kept_in(resolved(config["precision"], device)))
 
     def training(members: Sequence[Member]) -> PackTraining:
-        return PackTraining(members, workload, sets, task, report)
+        return PackTraining(members, workload, sets, task, report, known)
 
     def alone(trial: Trial) -> Outcome:
         return plain.train(trial, workload, data, task, report)

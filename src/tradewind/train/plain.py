@@ -42,7 +42,7 @@ def train(trial: Trial, workload: Workload, data: Data, task: Task, report: Repo
     progress = checkpoints.restore(model, optimizer)
     resumed_at_epoch = progress.epoch
 
-    ending = Ending(task.limits, config)
+    ending = Ending(task.limits, config, trial.until)
     while not ending.reached(progress):
         epoch = progress.epoch + 1
         rate = learning_rate(config, epoch)
@@ -71,6 +71,8 @@ def train(trial: Trial, workload: Workload, data: Data, task: Task, report: Repo
         report(trial.key, epoch, last)
         checkpoints.save(progress, model, optimizer)
 
+    if ending.state == "paused":
+        checkpoints.keep(progress, model, optimizer)
     began = clock(device)
     scores = evaluate(workload, model, sets.test, config) if ending.state == "done" else {}
     sets.times["test_s"] = clock(device) - began
@@ -119,12 +121,13 @@ class Ending:
 
     limits: Limits
     config: Config
+    until: int | None = None
     state: Any = "done"
     reason: str = ""
     times: dict[str, float] = field(default_factory=dict)
 
     def reached(self, progress: Progress) -> bool:
-        """Look at the last epoch: not finite, target reached, or no epochs left."""
+        """Look at the last epoch: not finite, target reached, no epochs left, or far enough for now."""
         if not progress.epoch:
             return False
         last, target = progress.curve[-1], self.limits.target
@@ -137,6 +140,9 @@ class Ending:
         most = self.limits.max_epochs
         if most is not None and progress.epoch >= most and (target or most < self.config["epochs"]):
             self.state, self.reason = "stopped", f"max_epochs {most} without the target" if target else "max_epochs"
+            return True
+        if self.until is not None and self.until <= progress.epoch < self.config["epochs"]:
+            self.state, self.reason = "paused", f"paused after epoch {progress.epoch}"
             return True
         return bool(progress.epoch >= self.config["epochs"])
 

@@ -77,6 +77,8 @@ class Stack:
             own = {name: value[row] for name, value in columns.items()}
             return self._workload.loss(outputs, batch.targets, {**config, **own})
 
+        if len(self) == 1 and not columns:  # as for its outputs
+            return self._workload.loss(self._outputs(batch.inputs).squeeze(0), batch.targets, config)[None]
         numbers = torch.arange(len(self), device=self.rows.device)
         losses: torch.Tensor = vmap(loss)(self._outputs(batch.inputs), numbers)
         return losses

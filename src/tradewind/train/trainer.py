@@ -9,11 +9,13 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from tradewind.pack import Outcome, Pack, Report, Task, Trial
+from tradewind.errors import StudyError
+from tradewind.pack import Gang, Outcome, Pack, Report, Task, Trial
 from tradewind.train import command, function
 from tradewind.workloads import find, is_network, make
 
 if TYPE_CHECKING:
+    from tradewind.train.parallel.group import Group, Meeting
     from tradewind.workloads.contract import Data, Workload
 
 
@@ -25,13 +27,27 @@ class Trainer:
         self._target = find(task.workload, Path(task.study_folder)) if task.workload else None
         self._network = task.workload != "" and is_network(self._target)
         self._kept: tuple[Any, Workload, Data] | None = None
+        self._slower: dict[str, str] = {}  # kinds of packs that are better trained one by one
+        self._meeting: Meeting | None = None
+        self._group: Group | None = None
         if self._network:
             import torch
 
             torch.set_num_threads(task.threads)
 
+    def meet(self) -> str:
+        """Open a meeting of which this worker is the leader; where the others find it, as host:port."""
+        from tradewind.train.parallel.group import Meeting
+
+        self._leave()
+        self._meeting = Meeting()
+        return self._meeting.address
+
     def fit(self, pack: Pack, report: Report) -> list[Outcome]:
-        """Train every trial of the pack: as one where they can be stacked, else one after the other."""
+        """Train every trial of the pack: by its gang, as one where they can be stacked, else one after the other."""
+        _check_gang(pack, self._network)
+        if pack.gang is not None and pack.gang.of > 1:
+            return [self._fit_together(trial, pack.gang, report) for trial in pack.trials]
         if not self._network:
             return [self._fit(trial, report) for trial in pack.trials]
         from tradewind.train.packs import train_pack
@@ -43,7 +59,7 @@ class Trainer:
         began = time.perf_counter()
         workload, data = self._data(pack.trials[0])
         load_s = time.perf_counter() - began
-        found = train_pack(pack.trials, workload, data, self._task, report)
+        found = train_pack(pack.trials, workload, data, self._task, report, self._slower)
         for outcome in found.values():
             outcome.times["data_s"] += load_s
             outcome.times["wall_s"] += load_s
@@ -72,6 +88,41 @@ class Trainer:
         outcome.times["wall_s"] += load_s
         return outcome
 
+    def _fit_together(self, trial: Trial, gang: Gang, report: Report) -> Outcome:
+        from tradewind.train.parallel import loop
+
+        _forget_peak()
+        try:
+            began = time.perf_counter()
+            group = self._joined(gang)
+            joined = time.perf_counter()
+            workload, data = self._data(trial)
+            load_s = time.perf_counter() - joined
+            outcome = loop.train(trial, workload, data, self._task, report, group)
+        except BaseException:
+            self._leave()  # it is not known what the others have exchanged since
+            raise
+        outcome.times["warmup_s"] += joined - began
+        outcome.times["data_s"] += load_s
+        outcome.times["wall_s"] += load_s
+        outcome.facts["peak_memory_bytes"] = _peak()
+        return outcome
+
+    def _joined(self, gang: Gang) -> Group:
+        """The group of this gang, kept from trial to trial."""
+        from tradewind.train.parallel.group import Group
+
+        if self._group is not None and (self._group.gang != gang or not self._group.whole()):
+            self._leave()
+        if self._group is None:
+            self._group = Group(gang, self._meeting)
+        return self._group
+
+    def _leave(self) -> None:
+        if self._group is not None:
+            group, self._group = self._group, None
+            group.leave()
+
     def _data(self, trial: Trial) -> tuple[Workload, Data]:
         from tradewind.train.plain import own_values
 
@@ -87,6 +138,16 @@ class Trainer:
         if self._task.purpose == "tune":  # to time, every trial loads its own, or data_s would be a lie
             self._kept = (trial.data_seed, own_values(workload, config)), workload, data
         return workload, data
+
+
+def _check_gang(pack: Pack, network: bool) -> None:
+    of = pack.gang.of if pack.gang else 1
+    devices = pack.trials[0].config["devices"] if network else 1
+    if devices != of:
+        raise StudyError(
+            f"devices: found {devices}, and {of} worker{'s' * (of > 1)} to train this trial; "
+            "take the engine processes or mpi, with at least as many workers as devices"
+        )
 
 
 def _forget_peak() -> None:

@@ -16,7 +16,12 @@ from tradewind.errors import Mistake, WorkloadError, nearest
 from tradewind.pack import Value
 from tradewind.workloads.contract import Workload
 
-BUNDLED = {"storm": "tradewind.workloads.storm:Storm"}
+BUNDLED = {
+    "storm": "tradewind.workloads.storm:Storm",
+    "digits": "tradewind.workloads.digits:Digits",
+    "nodules": "tradewind.workloads.nodules:Nodules",
+    "images": "tradewind.workloads.images:Images",
+}
 
 
 def find(reference: str, folder: Path) -> Any:

@@ -1,0 +1,171 @@
+"""What a report shows of a run: its measures, its hyperparameters, and the figures drawn of them."""
+
+from __future__ import annotations
+
+import html
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+
+from tradewind.analysis.augmentation import live_against_ahead
+from tradewind.analysis.effects import effects
+from tradewind.analysis.groups import level_counts
+from tradewind.analysis.prediction import forecast, scaling_curves
+from tradewind.analysis.series import caption, curves, front, heat, series
+from tradewind.analysis.shares import time_shares
+from tradewind.errors import Mistake, RunError
+from tradewind.report.answers import break_even_figure, effects_figure, scaling_figure, shares_figure
+from tradewind.report.figures import Drawing, curve_figure, front_figure, heat_figure, line_figure
+from tradewind.report.style import inline
+from tradewind.results import OF_A_PACK, Results
+from tradewind.table import label_text
+
+MOST_PLACES = 2000
+MOST_TRIALS = 100_000  # beyond these a fit over devices would take most of the time of a report
+MOST_CURVES = 6
+ROWS, COLUMNS, BLOCKS = 40, 12, 6  # a table with more values than these is not read by anyone
+TIMES = ("train_s", "wall_s", *OF_A_PACK)
+
+Drawn = Iterator[tuple[str, str, Drawing]]
+
+
+@dataclass(frozen=True)
+class View:
+    """What the report is about: measures and the hyperparameters that vary, those with most values first."""
+
+    results: Results
+    time: str | None
+    score: str | None
+    lower: bool
+    varied: dict[str, int]
+
+    @property
+    def measures(self) -> list[str]:
+        """The time and the objective, as far as there are any."""
+        return [name for name in (self.time, self.score) if name]
+
+    @property
+    def time_by_devices(self) -> str | None:
+        """The time that is compared by devices; None where they do not vary or trials have no time of their own."""
+        several = "devices" in {name.removeprefix("config.") for name in self.varied}
+        if not several or self.time in (None, *OF_A_PACK) or len(self.results) > MOST_TRIALS:
+            return None
+        return "wall_s" if "wall_s" in self.results.names("times") else self.time
+
+    def shown(self, most: int) -> list[str]:
+        """The hyperparameters with at most so many values."""
+        return [name for name, count in self.varied.items() if count <= most]
+
+
+def view_of(results: Results) -> View:
+    """What there is to show of a run."""
+    score, lower = results.objective()
+    done = results.column("state") == "done" if len(results) else np.empty(0, dtype=bool)
+    known = {name for name in results.names() if done.any()}
+    packed = "packed_with" in known and bool(np.any(np.nan_to_num(results.column("packed_with")) > 0))
+    times = OF_A_PACK if packed else (*TIMES, *results.names("times"))
+    varied = level_counts(results)
+
+    def measured(name: str) -> bool:
+        return bool(np.isfinite(results.column(name)[done].astype(float)).any())
+
+    return View(
+        results,
+        next((name for name in times if name in known and measured(name)), None),
+        score if score in known and measured(score) else None,
+        lower,
+        dict(sorted(varied.items(), key=lambda item: -item[1])),
+    )
+
+
+def figures(view: View) -> Iterator[str]:
+    """Every figure that a run has data for, as HTML."""
+    number = 0
+    for draw in (_times, _heats, _effects, _curves, _front, _shares, _devices, _break_even):
+        for title, note, (figure, tips) in draw(view):
+            number += 1
+            svg = inline(figure, tips, f"f{number}", title)
+            below = f"<b>{html.escape(label_text(title))}.</b> {html.escape(label_text(note))}"
+            yield f"<figure>{svg}<figcaption>{below}</figcaption></figure>"
+
+
+def _times(view: View) -> Drawn:
+    """The measures along the batch size, or along what has most values."""
+    x = "batch_size" if "batch_size" in view.varied else next(iter(view.shown(ROWS)), next(iter(view.varied)))
+    color = next((name for name in view.shown(BLOCKS) if name != x), None)
+    if view.varied[x] > MOST_PLACES:
+        return
+    for measure in view.measures:
+        lines = series(view.results, x, measure, color)
+        n = [count for line in lines for count in line.n]
+        note = f"Median, and from least to greatest of all trials there. {caption(view.results, [measure], n)}"
+        title = f"{measure} by {x}" + (f" and {color}" if color else "")
+        yield title, note, line_figure(lines, x, measure, color)
+
+
+def _heats(view: View) -> Drawn:
+    rows = next(iter(view.shown(ROWS)), None)
+    columns = next((name for name in view.shown(2 * COLUMNS) if name != rows), None)
+    if rows and columns:
+        for measure in view.measures:
+            table = heat(view.results, rows, columns, measure)
+            yield f"{measure} over {rows} and {columns}", table.title(), heat_figure(table)
+
+
+def _curves(view: View) -> Drawn:
+    bands = curves(view.results)
+    if bands:
+        note = f"Median and range over repeats; the best and an even spread of the others, {len(bands)} configs"
+        n = [count for band in bands for count in band.n]
+        yield "Training curves", f"{note}. {caption(view.results, ['elapsed_s'], n)}", curve_figure(bands)
+
+
+def _front(view: View) -> Drawn:
+    if view.time and view.score and view.time != view.score:
+        found = front(view.results, view.time, view.score, view.lower)
+        some = f", {len(found.times):,} of them shown" if len(found.times) < found.configs else ""
+        note = f"Each point a config, means over repeats; {found.configs:,} configs{some}."
+        note = f"{note} {caption(view.results, [view.time, view.score], found.n)}"
+        yield f"{view.score} against {view.time}: the Pareto front", note, front_figure(found)
+
+
+def _effects(view: View) -> Drawn:
+    found = [effects(view.results, measure) for measure in view.measures]
+    found = [one for one in found if one.main and any(part.share > 0 for part in one.main)]
+    if found:
+        ways = " ".join(f"{one.value}: {one.method}." for one in found)
+        note = f"How much of the variance each hyperparameter, and each pair beyond its two names, explains. {ways}"
+        yield "What matters", note, effects_figure(found)
+
+
+def _shares(view: View) -> Drawn:
+    by, bars = time_shares(view.results)
+    if bars:
+        note = "Means over the trials that are done; exchange may go on while computing does, and counts as exchange."
+        note = f"{note} {caption(view.results, ['train_s'], [bar.n for bar in bars])}"
+        yield "Where the time goes" + (f" by {by}" if by else ""), note, shares_figure(by, bars)
+
+
+def _devices(view: View) -> Drawn:
+    if view.time_by_devices is None:
+        return
+    found = forecast(view.results, view.time_by_devices)
+    lines = scaling_curves(found, MOST_CURVES)
+    if lines:
+        note = "Points are measured, lines fitted, bands hold 80 %; beyond a bar across a line more devices gain less"
+        note = f"{note} than 5 %. {caption(view.results, [found.value], [row.n for row in found.rows])}"
+        yield f"{found.value} by devices, measured and fitted", note, scaling_figure(found.value, lines)
+
+
+def _break_even(view: View) -> Drawn:
+    try:
+        found = live_against_ahead(view.results)
+    except (Mistake, RunError):  # trained in packs
+        return
+    if found and found.prepare_s is not None:
+        even = found.break_even_epochs
+        ends = "; preparing never pays" if even is None else f"; preparing pays from {even:.3g} epochs on"
+        note = f"Medians over {found.pairs} pairs of trials that differ in nothing else{ends}."
+        note = f"{note} {caption(view.results, ['prepare_s'], [found.pairs])}"
+        yield "Augmentation live against ahead of time", note, break_even_figure(found)

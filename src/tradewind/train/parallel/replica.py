@@ -1,0 +1,75 @@
+"""One member's copy of the network, and how it is made ready."""
+
+from __future__ import annotations
+
+import copy
+from dataclasses import dataclass
+
+import torch
+from torch import nn
+
+from tradewind.errors import WorkloadError
+from tradewind.pack import Config
+from tradewind.train.batches import Batch, TrainingBatches
+from tradewind.train.dropout import KeyedDropout, set_samples
+from tradewind.train.parallel.statistics import SharedBatchNorm
+from tradewind.train.precision import computing, kept_in
+from tradewind.workloads.contract import Workload
+
+TRIED = 64  # samples by which a loss is looked at
+OFF = 1e-4  # relative: rounding is far below, weights of classes are far above
+
+
+@dataclass
+class Replica:
+    """A network on its device, with all that a step needs."""
+
+    workload: Workload
+    config: Config
+    model: nn.Module
+    optimizer: torch.optim.Optimizer
+    dropouts: list[KeyedDropout]
+    norms: list[SharedBatchNorm]
+    device: torch.device
+    precision: str
+
+    def outputs(self, batch: Batch, counts: bool, through: nn.Module | None = None) -> torch.Tensor:
+        """What the network says of these samples, as the plain loop has it; they may count nothing."""
+        set_samples(self.dropouts, batch.words)
+        for layer in self.norms:
+            layer.absent = not counts
+        with computing(self.precision, self.device):
+            found: torch.Tensor = (through or self.model)(batch.inputs)
+        return found.to(kept_in(self.precision))
+
+    def loss(self, outputs: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
+        """Of some samples."""
+        return self.workload.loss(outputs, targets, self.config)
+
+    def warm_up(self, batches: TrainingBatches) -> bool:
+        """One step on a copy, random states left alone; whether there are parameters that no output depends on."""
+        kept = torch.get_rng_state()
+        throwaway = copy.deepcopy(self.model).train()
+        batch = next(batches.epoch(0))
+        outputs = self.outputs(batch, True, throwaway)
+        self.loss(outputs, batch.targets).backward()  # type: ignore[no-untyped-call]
+        torch.set_rng_state(kept)
+        return any(p.requires_grad and p.grad is None for p in throwaway.parameters())
+
+    @torch.no_grad()
+    def check_mean(self, batches: TrainingBatches) -> None:
+        """Whether the loss of a batch is the mean over its samples: else parts of it can't be put together."""
+        batch = batches.batch(batches.order(0)[:TRIED].to(self.device), 0)
+        count = len(batch.targets)
+        if count < 3:
+            return
+        outputs = self.outputs(batch, True, copy.deepcopy(self.model).eval())
+        cut = count // 3
+        whole = float(self.loss(outputs, batch.targets))
+        parts = [float(self.loss(outputs[some], batch.targets[some])) for some in (slice(cut), slice(cut, None))]
+        together = (cut * parts[0] + (count - cut) * parts[1]) / count
+        if abs(whole - together) > OFF * max(abs(whole), abs(together)):
+            raise WorkloadError(
+                f"parallel: found 'ddp', but the loss of {type(self.workload).__name__} is not the mean over samples "
+                f"({whole:.6g} of {count}, {together:.6g} by parts); allowed: 'dp', where device 0 computes it"
+            )
