@@ -89,6 +89,23 @@ def test_networks_side_by_side_beat_one_on_all_unless_scaling_is_better_than_lin
     assert "one network on all 4 beats 4 networks on 1 each: 1.25 times as many per hour" in found.text
 
 
+def test_devices_are_weighed_by_the_time_to_the_target_and_the_fit_goes_beyond(tmp_path: Path) -> None:
+    records = []
+    for devices, batch in product((1, 2, 4), (64, 128, 256)):
+        epoch_s, epochs = 8 / devices + 64 / batch, 30 * (1 + batch / 400)
+        times = {"wall_s": 500.0, "epoch_s": [epoch_s], "time_to_target_s": epochs * epoch_s}
+        config = {"devices": devices, "batch_size": batch, "epochs": 1000}
+        records.append(trial(len(records), config, 0.9, times=times))
+    found = advice(tmp_path, records)["devices per network"]
+    assert (found.numbers["time"], found.numbers["soonest_on"]) == ("time_to_target_s", 4)
+    assert found.numbers["speed_up"][4]["speed_up"] == pytest.approx(8.5 / 2.5)
+    assert "4 networks on 1 each beat one on all 4" in found.text
+    best = found.numbers["soonest_to_target"]
+    assert (best["devices"], best["global_batch_size"], best["ran"]) == (4, 128, True)
+    assert best["predicted_s"] == pytest.approx(30 * 1.32 * 2.5, rel=0.15)
+    assert "On 4 the target is reached soonest with a global batch of 128 (scaling strong)" in found.text
+
+
 def test_preparing_ahead_of_time_is_advised_from_the_epochs_where_it_pays(tmp_path: Path) -> None:
     found = advice(tmp_path, paired(1.5, 1.0, 30.0))["augmentation live or ahead of time"]
     assert found.text == (

@@ -1,6 +1,8 @@
 from __future__ import annotations
 
+import gc
 import time
+import weakref
 from itertools import product
 from pathlib import Path
 from typing import Any
@@ -13,7 +15,7 @@ from tradewind import Results
 from tradewind.analysis.augmentation import live_against_ahead
 from tradewind.analysis.effects import BALANCED, UNBALANCED, effects
 from tradewind.analysis.groups import Cells, group, summary, t_quantile, varied
-from tradewind.analysis.pareto import Noise, field_of, knee, noise, pareto, plateau
+from tradewind.analysis.pareto import Noise, Point, field_of, front, knee, noise, plateau
 from tradewind.columns import Column, Columns
 from tradewind.errors import Mistake, RunError
 from tradewind.folder import RunFolder
@@ -200,17 +202,22 @@ def test_a_value_that_does_not_vary_has_no_shares(tmp_path: Path) -> None:
     assert ([one.share for one in found.main], found.higher, found.residual) == ([0.0], 0.0, 0.0)
 
 
+def points(results: Results) -> list[Point]:
+    field = field_of(results, "wall_s")
+    return [field.point(cell) for cell in front(field)]
+
+
 def test_the_pareto_front_holds_what_nothing_beats_in_both(tmp_path: Path) -> None:
     pairs = [(1.0, 0.5), (2.0, 0.7), (3.0, 0.6), (4.0, 0.9), (4.0, 0.8), (9.0, 0.9)]
     records = [trial(n, {"a": n}, score, seconds) for n, (seconds, score) in enumerate(pairs)]
     results = load(tmp_path, records)
-    assert [(p.config["a"], p.time, p.score, p.n) for p in pareto(results)] == [
+    assert [(p.config["a"], p.time, p.score, p.n) for p in points(results)] == [
         (0, 1.0, 0.5, 1), (1, 2.0, 0.7, 1), (3, 4.0, 0.9, 1),
     ]  # fmt: skip
     for one in records:
         one["scores"] = {"loss": one["scores"]["score"]}
     lower = Results.load(write_run(tmp_path / "lower", a=records))
-    assert [p.config["a"] for p in pareto(lower)] == [0]
+    assert [p.config["a"] for p in points(lower)] == [0]
     assert varied(results) == ["a"]
 
 
@@ -263,3 +270,14 @@ def test_preparing_never_pays_when_live_is_no_slower(tmp_path: Path) -> None:
 def test_without_a_pair_there_is_no_comparison(tmp_path: Path) -> None:
     configs = [{"augment": "live", "b": 1}, {"augment": "pre", "b": 2}]
     assert live_against_ahead(load(tmp_path, [trial(n, c, 1.0) for n, c in enumerate(configs)])) is None
+
+
+def test_an_answer_is_worked_out_once_and_forgotten_with_its_results(tmp_path: Path) -> None:
+    results = load(tmp_path, constructed()[0])
+    found = effects(results, "score")
+    assert effects(results, "score") is found
+    assert effects(results, "wall_s") is not found
+    gone = weakref.ref(results)
+    del results
+    gc.collect()
+    assert gone() is None

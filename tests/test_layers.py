@@ -23,6 +23,7 @@ LAYERS = [
     ["report"],
     ["cluster"],
     ["analysis"],
+    ["estimators"],
     ["run"],
     ["models", "crew"],
     ["schedule"],

@@ -14,7 +14,8 @@ import pytest
 from test_results import record, write_run
 
 from tradewind import Results
-from tradewind.analysis.prediction import Measurement, Prediction, fit, predict
+from tradewind.analysis.laws import Measurement, Prediction, fit
+from tradewind.analysis.prediction import predict
 from tradewind.errors import Mistake, RunError
 from tradewind.imports import import_results
 from tradewind.report.prediction import prediction_page
@@ -188,7 +189,7 @@ def test_devices_stop_paying_where_the_time_stops_falling(tmp_path: Path) -> Non
     assert {table["enough_devices"] for table in found["tables"]} == {1}
     page = prediction_page(found)
     assert "more than 1 device does not pay" in page
-    assert "twice that at a batch of 100" in page
+    assert "twice that at a batch of 100 (" in page
     assert max(map(len, page.splitlines())) <= 118
 
 
@@ -212,3 +213,100 @@ def test_the_labs_16_gpus_lie_in_the_interval(tmp_path: Path) -> None:
     found = predict(Results.load(tmp_path / "run"), [16], "epoch_s")
     v100 = next(table["rows"][0] for table in found["tables"] if table["config"]["gpu"] == "V100")
     assert v100["low_s"] < 22 < v100["high_s"]  # paper 004's own extrapolation
+
+
+def to_a_target(folder: Path, devices: Sequence[int], batches: Sequence[int], noise: float, seed: int = 0) -> Results:
+    """Trials that end at their target: 30·(1 + B/400) epochs of 8/n + 64/B seconds, B the global batch."""
+    random, records = np.random.default_rng(seed), []
+    for rule in ("strong", "weak"):
+        for n in devices:
+            for batch in batches:
+                whole = batch * n if rule == "weak" else batch
+                epoch_s = true_epoch_s(n, whole) * float(np.exp(0.03 * random.standard_normal()))
+                epochs = 30 * (1 + whole / 400) * float(np.exp(noise * random.standard_normal()))
+                times = {"wall_s": epochs * epoch_s + 1, "epoch_s": [epoch_s], "time_to_target_s": epochs * epoch_s}
+                config = {"epochs": 1000, "batch_size": batch, "devices": n, "scaling": rule}
+                records.append(record(len(records), config=config, times=times, scores={}, last={}))
+    return Results.load(write_run(folder / f"target{seed}", a=records))
+
+
+def true_epoch_s(devices: int, batch: float) -> float:
+    return 8 / devices + 64 / batch
+
+
+def true_to_target_s(devices: int, batch: float) -> float:
+    return 30 * (1 + batch / 400) * true_epoch_s(devices, batch)
+
+
+def test_the_time_to_a_target_is_epochs_times_epoch_where_nobody_ran_it(tmp_path: Path) -> None:
+    found = predict(to_a_target(tmp_path, (1, 2, 4), (32, 64, 128, 256), 0.0), [4, 8])
+    assert (found["value"], found["asked"]) == ("time_to_target_s", "wall_s")
+    tables = {(t["config"]["scaling"], t["config"]["batch_size"]): t["rows"] for t in found["tables"]}
+    assert len(tables) == 8
+    for (rule, batch), (four, eight) in tables.items():
+        whole = [batch * n if rule == "weak" else batch for n in (4, 8)]
+        assert four["measured_s"] == pytest.approx(true_to_target_s(4, whole[0]), rel=0.15)
+        assert eight["measured_s"] is None
+        assert eight["predicted_s"] == pytest.approx(true_to_target_s(8, whole[1]), rel=0.2)
+        assert eight["low_s"] < eight["predicted_s"] < eight["high_s"]
+    (law,) = found["epochs_to_target"]  # a rate that stays learns alike under both rules
+    assert law["rules"] == ["strong", "weak"]
+    assert law["critical_batch_size"] == pytest.approx(400, rel=0.01)
+    assert law["critical_low"] < 400 < law["critical_high"]
+    assert predict(to_a_target(tmp_path / "again", (1, 2), (32, 64), 0.0), [4], "epoch_s")["value"] == "epoch_s"
+    four, eight = found["soonest_to_target"]
+    best = min((true_to_target_s(8, 2**k), 2**k) for k in range(5, 12))
+    assert eight["global_batch_size"] in (best[1] / 2, best[1], best[1] * 2)
+    assert eight["predicted_s"] == pytest.approx(best[0], rel=0.2)
+    assert (four["ran"], eight["ran"]) == (True, False)
+    page = prediction_page(found)
+    assert "trials end at their target: time_to_target_s stands for wall_s" in page
+    assert "soonest to the target on 8" in page
+    assert max(map(len, page.splitlines())) <= 118
+    assert json.loads(json.dumps(found)) == found
+
+
+def test_the_intervals_of_times_to_a_target_cover_what_was_left_out(tmp_path: Path) -> None:
+    covered, missed = [], []
+    for seed in range(6):
+        found = predict(to_a_target(tmp_path, (1, 2, 4), (64, 128, 256), 0.1, seed), [8])
+        random = np.random.default_rng(100 + seed)
+        for table in found["tables"]:
+            (row,), config = table["rows"], table["config"]
+            whole = config["batch_size"] * (8 if config["scaling"] == "weak" else 1)
+            seconds = true_to_target_s(8, whole) * float(np.exp(0.1 * random.standard_normal()))
+            covered.append(row["low_s"] <= seconds <= row["high_s"])
+            missed.append(abs(row["predicted_s"] / true_to_target_s(8, whole) - 1))
+    assert 0.65 <= mean(covered) <= 0.97
+    assert median(missed) < 0.1
+
+
+def test_what_a_job_costs_once_is_not_counted_for_every_epoch(tmp_path: Path) -> None:
+    configs = [(n, epochs, batch) for n in (1, 2, 4) for epochs in (5, 20) for batch in (32, 64, 128)]
+    records = [
+        record(
+            k, config={"epochs": epochs, "batch_size": batch, "devices": n}, scores={"epochs_to_target": 40.0},
+            times={"wall_s": 50 + epochs * 8 / n}, last={},
+        )
+        for k, (n, epochs, batch) in enumerate(configs)
+    ]  # fmt: skip
+    found = predict(Results.load(write_run(tmp_path / "run", a=records)), [2])
+    for table in found["tables"]:
+        assert table["rows"][0]["to_target_s"] == pytest.approx(50 + 40 * 4, rel=0.08)
+
+
+def test_with_one_batch_size_epochs_are_known_there_and_wide_open_elsewhere(tmp_path: Path) -> None:
+    found = predict(to_a_target(tmp_path, (1,), (64,), 0.0), [1, 8])
+    tables = {t["config"].get("scaling", "strong"): t["rows"] for t in found["tables"]}
+    wide = [(row["high_s"] - row["low_s"]) / row["predicted_s"] for row in tables["weak"]]
+    assert wide[0] < 0.7
+    assert wide[1] > 2 * wide[0]
+
+
+def test_trials_that_never_reached_the_target_are_told(tmp_path: Path) -> None:
+    results = to_a_target(tmp_path, (1, 2), (32, 64), 0.0)
+    lost = record(90, state="stopped", reason="max_epochs 9 without the target", times={"epoch_s": [1.0]}, scores={})
+    write_run(results.folder.path, b=[lost])
+    found = predict(Results.load(results.folder.path), [4])
+    assert found["without_target"] == 1
+    assert "1 trials never reached the target" in prediction_page(found)

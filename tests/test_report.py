@@ -2,9 +2,11 @@ from __future__ import annotations
 
 import re
 import subprocess
+import sys
 import time
 import xml.etree.ElementTree
 from collections.abc import Iterable
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -12,12 +14,16 @@ import pytest
 from test_results import Record, record, write_run
 
 from tradewind import Results
+from tradewind.analysis.prediction import forecast, scaling_curves
 from tradewind.analysis.series import caption, curves, front, heat, series
+from tradewind.analysis.shares import time_shares
 from tradewind.errors import Mistake
 from tradewind.folder import RunFolder
 from tradewind.journal import encode
 from tradewind.report.figures import by_factors, plot
 from tradewind.report.page import report
+from tradewind.report.style import LONG, grid
+from tradewind.studies.published import import_printed
 
 EVIL = "<script>alert(1)</script>"
 
@@ -171,9 +177,8 @@ def test_a_report_holds_everything_and_needs_nothing(tmp_path: Path) -> None:
     page = inside((tmp_path / "r.html").read_text())
     assert EVIL not in page
     assert "&lt;script&gt;alert(1)&lt;/script&gt;" in page
-    assert (
-        page.count("<svg") == page.count("<figure>") == 6
-    )  # two measures by batch size and as heat maps, curves, front
+    # two measures by batch size and as heat maps, effects, curves, front
+    assert page.count("<svg") == page.count("<figure>") == 7
     assert len(re.findall(r'\bid="([^"]+)"', page)) == len(set(re.findall(r'\bid="([^"]+)"', page)))
     for svg in re.findall(r"<svg.*?</svg>", page, re.DOTALL):
         xml.etree.ElementTree.fromstring(svg)
@@ -187,6 +192,57 @@ def test_a_report_holds_everything_and_needs_nothing(tmp_path: Path) -> None:
     assert "train_s (median, n = 2) · purpose time · machine AMD EPYC 2-core d6d73a09 · 3 failed left out" in page
     assert "prefers-color-scheme: dark" in page
     assert "@media print" in page
+
+
+def by_devices(path: Path) -> Results:
+    """Devices × batch sizes × augmentation, with what is exchanged, waited for and prepared."""
+    records = []
+    for k, (devices, size, augment) in enumerate(product((1, 2, 4), (64, 256), ("live", "pre"))):
+        epoch_s = 8 / devices + 64 / size + (augment == "live")
+        times = {"data_s": 1.0, "train_s": 10 * epoch_s, "test_s": 0.5, "wall_s": 10 * epoch_s + 1.5}
+        times |= {"prepare_s": 60.0 * (augment == "pre"), "epoch_s": epoch_s}
+        config = {"epochs": 10, "batch_size": size, "devices": devices, "augment": augment}
+        beside = {"communication_s": float(devices > 1), "wait_s": 0.25, "purpose": "time"}
+        records.append(record(k, config=config, times=times, scores={"auc": 0.9}, last={}, **beside))
+    return Results.load(write_run(path, a=records))
+
+
+def test_a_report_on_devices_shows_the_fit_the_shares_and_the_break_even(tmp_path: Path) -> None:
+    results = by_devices(tmp_path / "run")
+    by, bars = time_shares(results)
+    assert (by, [bar.label for bar in bars], [bar.n for bar in bars]) == ("devices", [1, 2, 4], [4] * 3)
+    computing = 10 * (8 / 2 + (1 + 0.25) / 2 + 0.5)
+    assert bars[1].seconds == pytest.approx(
+        {"loading": 1.0, "computing": computing - 1.25, "waiting for data": 0.25, "exchange": 1.0, "test": 0.5}
+    )
+    lines = scaling_curves(forecast(results), 2)
+    assert [line.devices for line in lines] == [[1, 2, 4]] * 2
+    assert lines[0].measured == pytest.approx([10 * (8 / n + 2) + 1.5 for n in (1, 2, 4)])
+    assert lines[0].at == [1, 2, 3, 4, 5, 6, 7, 8]
+    assert all(one.low < one.seconds < one.high for one in lines[0].fitted)
+    report(results, tmp_path / "r.html")
+    page = inside((tmp_path / "r.html").read_text())
+    for title in (
+        "What matters", "Where the time goes by devices", "wall_s by devices, measured and fitted",
+        "Augmentation live against ahead of time",
+    ):  # fmt: skip
+        assert f"<b>{title}.</b>" in page
+    assert "preparing pays from 60 epochs on" in page
+    assert "exchange: " in page
+    assert re.search(r"<td>4</td><td>41.5</td><td>1</td><td>2.446</td><td>61%</td><td>–</td>", page)
+    ids = re.findall(r'\bid="([^"]+)"', page)
+    assert len(ids) == len(set(ids))
+
+
+def test_a_paper_beside_a_run_has_its_section_and_long_tables_are_folded(tmp_path: Path) -> None:
+    lines = [(str(k), "x") for k in range(LONG + 1)]
+    assert grid(("a", "b"), lines[:-1]).startswith('<div class="wide">')
+    assert grid(("a", "b"), lines).startswith(f"<details><summary>{LONG + 1} rows</summary>")
+    import_printed("basalyga/table8", tmp_path / "run")
+    report(Results.load(tmp_path / "run"), tmp_path / "r.html")
+    page = inside((tmp_path / "r.html").read_text())
+    assert "Beside the paper: " in page
+    assert re.search(r"<details><summary>\d+ rows</summary>", page)
 
 
 def test_a_report_is_made_of_failures_alone_and_of_nothing(tmp_path: Path) -> None:
@@ -212,7 +268,7 @@ def test_a_report_of_a_hundred_thousand_records_is_quick_and_small(tmp_path: Pat
     report(results, tmp_path / "r.html")
     assert time.monotonic() - start < 8
     page = inside((tmp_path / "r.html").read_text())
-    assert page.count("<svg") == 5  # no curves were kept
+    assert page.count("<svg") == 7  # no curves were kept; effects and where the time goes
     assert "of them shown" in page
 
 
@@ -225,3 +281,22 @@ def test_a_report_opens_in_a_browser_without_errors(tmp_path: Path, chromium: st
     done = subprocess.run(call, capture_output=True, text=True, timeout=60, check=True)
     assert ":CONSOLE" not in done.stderr
     assert (tmp_path / "r.png").stat().st_size > 50_000
+
+
+def test_a_notebook_shows_the_counts_and_the_first_trials(tmp_path: Path) -> None:
+    extra = [record(90, state="failed", reason="boom", times={}, scores={}, last={})]
+    page = small(tmp_path / "run", extra)._repr_html_()
+    assert "12 done, 0 stopped, 1 failed; 0 duplicates, 0 damaged lines" in page
+    assert EVIL not in page
+    assert page.count("<tr>") == 1 + 10
+    assert "<td>0</td><td>done</td>" in page
+    assert "<p>and 3 more</p>" in page
+    xml.etree.ElementTree.fromstring(f"<div>{page}</div>")
+    assert "0 done" in Results.load(write_run(tmp_path / "empty"))._repr_html_()
+
+
+def test_the_network_of_the_best_trial_is_asked_for_without_importing_anything_else(tmp_path: Path) -> None:
+    write_run(tmp_path / "run", a=[record(0)])
+    code = f"from tradewind.results import Results; Results.load({str(tmp_path / 'run')!r}).best().model()"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert "left no weights" in done.stderr.splitlines()[-1]

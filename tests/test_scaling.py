@@ -9,7 +9,8 @@ import pytest
 from test_results import record, write_run
 
 from tradewind import Results
-from tradewind.analysis.scaling import critical_batch, epochs_to_target, scaling, timed
+from tradewind.analysis.scaling import scaling, timed
+from tradewind.analysis.targets import critical_batch, epochs_to_target
 from tradewind.errors import Mistake, RunError
 
 
@@ -68,7 +69,7 @@ def test_the_batch_of_a_step_grows_with_the_devices_only_under_weak_rules(tmp_pa
 def test_the_critical_batch_size_of_exact_epochs_is_recovered(tmp_path: Path) -> None:
     batches = (32, 64, 256, 1024)
     trials = [trial(k, 9.0, {"epochs_to_target": 20 * (1 + b / 500)}, batch_size=b) for k, b in enumerate(batches)]
-    found = epochs_to_target(timed(results_of(tmp_path, *trials), "wall_s"))[()]
+    found = epochs_to_target(timed(results_of(tmp_path, *trials), "wall_s"))[(), "strong"].plain((0.1, 0.9))
     assert found["critical_batch_size"] == pytest.approx(500)
     assert found["epochs_least"] == pytest.approx(20)
     assert critical_batch([(32, 20.0), (64, 21.0)]) is None
@@ -89,3 +90,31 @@ def test_a_packed_time_and_an_unknown_time_are_refused(tmp_path: Path) -> None:
         scaling(results, "wal_s")
     with pytest.raises(RunError, match="no trial has ended"):
         scaling(Results.load(write_run(tmp_path / "empty")))
+
+
+def test_every_rule_is_compared_with_any_of_them_on_one_device(tmp_path: Path) -> None:
+    trials = [trial(0, 8.0, devices=1, scaling="strong"), trial(1, 4.0, devices=4, scaling="linear")]
+    found = {row.config["scaling"]: row for row in scaling(results_of(tmp_path, *trials))}
+    assert (found["linear"].speedup, found["linear"].efficiency) == (2.0, 0.5)
+
+
+def test_one_wild_count_of_epochs_moves_the_critical_batch_size_little() -> None:
+    rows = [(b, 20 * (1 + b / 500)) for b in (32, 64, 128, 256, 512, 1024)]
+    found = critical_batch([*rows, (128, 200.0)])
+    assert found is not None
+    assert found["epochs_least"] == pytest.approx(20, rel=0.05)
+    assert found["critical_batch_size"] == pytest.approx(500, rel=0.15)
+
+
+def test_epochs_on_one_device_count_for_every_rule(tmp_path: Path) -> None:
+    trials = [
+        trial(k, 9.0, {"epochs_to_target": 20 * (1 + b * n / 500)}, batch_size=b, devices=n, scaling=rule)
+        for k, (b, n, rule) in enumerate([(32, 1, "strong"), (64, 1, "strong"), (64, 4, "linear"), (128, 2, "weak")])
+    ]
+    found = epochs_to_target(timed(results_of(tmp_path, *trials), "wall_s"))
+    assert {rule: law.batch_sizes for (_, rule), law in found.items()} == {
+        "linear": [32, 64, 256], "strong": [32, 64, 256], "weak": [32, 64, 256],
+    }  # fmt: skip
+    assert found[(), "linear"].rules == ("linear",)
+    assert found[(), "weak"].rules == ("strong", "weak")
+    assert found[(), "linear"].plain((0.1, 0.9))["critical_batch_size"] == pytest.approx(500)

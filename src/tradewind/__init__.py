@@ -15,18 +15,35 @@ __version__ = VERSION
 
 
 if TYPE_CHECKING:
+    from tradewind.estimators.network import NetworkClassifier, NetworkRegressor
+    from tradewind.estimators.search_cv import SearchCV
     from tradewind.results import Results
     from tradewind.run import run
     from tradewind.space import Space
     from tradewind.study import Study
     from tradewind.workloads.contract import Data, Hyperparameter, Split
 
-__all__ = ["Data", "Hyperparameter", "Results", "Space", "Split", "Study", "__version__", "run"]
+__all__ = [
+    "Data",
+    "Hyperparameter",
+    "NetworkClassifier",
+    "NetworkRegressor",
+    "Results",
+    "SearchCV",
+    "Space",
+    "Split",
+    "Study",
+    "__version__",
+    "run",
+]
 
 _HOMES = {
     "Data": "workloads.contract",
     "Hyperparameter": "workloads.contract",
+    "NetworkClassifier": "estimators.network",
+    "NetworkRegressor": "estimators.network",
     "Results": "results",
+    "SearchCV": "estimators.search_cv",
     "Space": "space",
     "Split": "workloads.contract",
     "Study": "study",

@@ -42,7 +42,7 @@ def advise(results: Results) -> list[Advice]:
     about: dict[str, Callable[[], Answer | None]] = {"what was measured": lambda: _measured(results)}
     score = ""
     try:
-        found = field_of(results, time)
+        found = field_of(results, time, results.objective()[0] or None)
         score = found.score_name
         about |= _on_scores(results, found, noise(found))
     except Mistake as mistake:

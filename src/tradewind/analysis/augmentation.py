@@ -7,6 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from tradewind.analysis.groups import cells, config_name, levels, numbers, summary, t_quantile, varied
+from tradewind.analysis.once import once
 from tradewind.columns import Array
 from tradewind.results import Results
 
@@ -29,6 +30,7 @@ class LiveAgainstAhead:
     break_even_epochs: float | None  # None: preparing never pays, or its cost is not known
 
 
+@once
 def live_against_ahead(results: Results) -> LiveAgainstAhead | None:
     """Paired by everything else, repeat included; None where no pair differs in `augment` alone."""
     name = config_name(results, "augment")

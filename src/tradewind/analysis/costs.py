@@ -69,11 +69,11 @@ def devices(results: Results, time: str | None) -> Answer | None:
     if not speedups:
         return "No config was run on more than one number of devices.", {}, NONE
     few = labels[0]
-    soonest = max([(1.0, few), *((one["speed_up"], count) for count, one in speedups.items())])[1]
-    text = f"One network is done soonest on {soonest} of the numbers tried ({', '.join(map(str, labels))}). "
+    fastest = max([(1.0, few), *((one["speed_up"], count) for count, one in speedups.items())])[1]
+    text = f"One network is done soonest on {fastest} of the numbers tried ({', '.join(map(str, labels))}). "
     text += " ".join(_side_by_side(few, count, one) for count, one in speedups.items())
     told, facts = _foretold(results, time, [label for label in labels if type(label) is int])
-    return text + told, {"speed_up": speedups, "soonest_on": soonest, "time": time, **facts}, FAIR
+    return text + told, {"speed_up": speedups, "soonest_on": fastest, "time": time, **facts}, FAIR
 
 
 def _speedups(results: Results, name: str, time: str) -> tuple[dict[Any, dict[str, Any]], list[Any]]:

@@ -10,6 +10,7 @@ from math import prod
 import numpy as np
 
 from tradewind.analysis.groups import SEEDS, combined, counted, levels, numbers
+from tradewind.analysis.once import once
 from tradewind.columns import Array
 from tradewind.errors import Mistake
 from tradewind.pack import Value
@@ -73,7 +74,8 @@ class Factor:
         return len(self.levels)
 
 
-def effects(results: Results, value: str, names: Sequence[str] | None = None) -> Effects:
+@once
+def effects(results: Results, value: str, names: tuple[str, ...] | None = None) -> Effects:
     """What each hyperparameter and each pair of them does to a value, over all trials that are done."""
     measured = numbers(results, value)
     kept = ~np.isnan(measured)

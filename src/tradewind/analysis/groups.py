@@ -10,6 +10,7 @@ from statistics import NormalDist
 
 import numpy as np
 
+from tradewind.analysis.once import once
 from tradewind.columns import Array
 from tradewind.errors import Mistake, RunError
 from tradewind.pack import Value
@@ -107,6 +108,17 @@ def varied(results: Results) -> list[str]:
     return [name for name in names if len(results) and _differs(_column(results, name))]
 
 
+def level_counts(results: Results) -> dict[str, int]:
+    """How many values each hyperparameter takes in the trials that are done, of those that take several."""
+    if not len(results):
+        return {}
+    done = results.column("state") == "done"
+    coded = {name: levels(results, name)[0][done] for name in varied(results)}
+    counts = {name: int(np.sum(np.bincount(codes, minlength=1) > 0)) for name, codes in coded.items()}
+    return {name: count for name, count in counts.items() if count > 1}
+
+
+@once
 def levels(results: Results, name: str) -> tuple[Array, list[Value]]:
     """A column as codes into its values in order."""
     column = _column(results, name)

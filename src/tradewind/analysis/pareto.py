@@ -7,6 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from tradewind.analysis.groups import Cells, Summary, cells, numbers, summary, t_quantile, varied
+from tradewind.analysis.once import once
 from tradewind.columns import Array
 from tradewind.errors import Mistake
 from tradewind.measures import lower_is_better
@@ -66,6 +67,7 @@ class Field:
         return int(np.nanargmax(self.quality()))
 
 
+@once
 def field_of(results: Results, time: str | None, score: str | None = None) -> Field:
     """Every config of a run, means over its repeats."""
     metric, lower = results.objective()
@@ -80,12 +82,6 @@ def field_of(results: Results, time: str | None, score: str | None = None) -> Fi
     times = None if seconds is None else summary(np.where(seconds > 0, seconds, np.nan), configs)
     down = lower if name == metric else lower_is_better(name)
     return Field(configs, name, measured, time, times, -1.0 if down else 1.0)
-
-
-def pareto(results: Results, time: str = "wall_s", score: str | None = None) -> list[Point]:
-    """The configs that no other beats in both time and score, from the quickest to the best."""
-    field = field_of(results, time, score)
-    return [field.point(cell) for cell in front(field)]
 
 
 def front(field: Field) -> list[int]:

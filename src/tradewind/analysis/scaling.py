@@ -1,21 +1,22 @@
-"""What more devices give: times by devices with speed-up and efficiency, and epochs to a target by batch size."""
+"""What more devices give, as measured: times by devices and rule, with speed-up and efficiency."""
 
 from __future__ import annotations
 
 import json
 import math
-from collections.abc import Sequence
 from dataclasses import dataclass
-from statistics import median
 from typing import Any
 
 import numpy as np
 
+from tradewind.analysis.groups import Cells, combined, levels, numbers, summary
+from tradewind.columns import Array
 from tradewind.errors import Mistake, RunError
+from tradewind.pack import Value
 from tradewind.results import OF_A_PACK, Results
 
 Group = tuple[tuple[str, Any], ...]
-Key = tuple[int, float | None, Group, Group, str]
+Coded = dict[str, tuple[Array, list[Value]]]
 
 SETTINGS = ("devices", "batch_size", "scaling")
 AMOUNTS = ("epochs", "data_multiplier", "samples")
@@ -49,6 +50,17 @@ class Timed:
         return self.batch_size * devices if self.batch_size and self.rule in GROWING else self.batch_size
 
     @property
+    def pace(self) -> Group:
+        """What of the group changes how long a step takes: not the rule, which acts by the global batch alone."""
+        return tuple(pair for pair in self.group if pair[0] not in ("scaling", *LEARNING))
+
+    @property
+    def learning(self) -> Group:
+        """What changes how much is learned in an epoch, the rule aside."""
+        amounts = tuple(pair for pair in self.amounts if pair[0] != "epochs")
+        return tuple(pair for pair in (*self.group, *amounts) if pair[0] != "scaling")
+
+    @property
     def config(self) -> dict[str, Any]:
         """What was set, but for the devices."""
         batch = {} if self.batch_size is None else {"batch_size": self.batch_size}
@@ -69,12 +81,12 @@ class Scaling:
 
 
 def scaling(results: Results, value: str = "wall_s") -> list[Scaling]:
-    """Every config by devices."""
+    """Every config by devices; on one device all rules are the same, so each is compared with any of them there."""
     rows = timed(results, value)
-    alone = {(row.group, row.batch_size, row.amounts): row.seconds for row in rows if row.devices == 1}
+    alone = {(row.learning, row.batch_size, row.amounts): row.seconds for row in rows if row.devices == 1}
     found = []
     for row in rows:
-        one = alone.get((row.group, row.batch_size, row.amounts))
+        one = row.seconds if row.devices == 1 else alone.get((row.learning, row.batch_size, row.amounts))
         speedup = None if one is None else one / row.seconds
         efficiency = None if speedup is None else speedup / row.devices
         found.append(Scaling(row.config, row.devices, row.seconds, row.n, speedup, efficiency, row.to_target_s))
@@ -85,110 +97,78 @@ def timed(results: Results, value: str) -> list[Timed]:
     """The trials that are done, those equal in all that matters to time as one; sorted by config, then devices."""
     if not len(results):
         raise RunError(f"{results.folder.path}: no trial has ended yet; `tradewind status` tells how far it is")
-    seconds, to_target, epochs = _seconds(results, value), *_targets(results)
-    config = _config(results)
-    rows = [i for i, state in enumerate(results.items("state")) if state == "done" and (seconds[i] or 0) > 0]
-    names = _grouping(config, rows, any(to_target[i] or epochs[i] for i in rows))
+    if value not in results.names("times"):
+        raise Mistake(f"{value}: found no such time; allowed: {', '.join(results.names('times')) or 'nothing'}")
+    seconds = numbers(results, value)
+    rows = np.flatnonzero(seconds > 0)
+    to_target, epochs = (known[rows] for known in _targets(results, value))
+    config = _config(results, rows)
+    names = _grouping(config, len(rows), bool(np.any(to_target > 0) or np.any(epochs > 0)))
     amounts = [a for a in AMOUNTS if a in config and not (a == "epochs" and value in NOT_BY_EPOCHS)]
-    cells: dict[Key, list[int]] = {}
-    for i in rows:
-        amount = tuple((name, config[name][i]) for name in amounts if _positive(config[name][i]))
-        group = tuple((name, _hashable(config[name][i])) for name in names)
-        devices, batch, rule = (config[name][i] if name in config else None for name in SETTINGS)
-        count = int(devices) if devices and _positive(devices) else 1
-        cells.setdefault((count, batch if _positive(batch) else None, amount, group, rule or "strong"), []).append(i)
-    found = [
-        Timed(
-            *key, median(seconds[i] or 0.0 for i in cell), len(cell), _median(to_target, cell), _median(epochs, cell)
-        )
-        for key, cell in cells.items()
-    ]
-    return sorted(found, key=lambda row: (repr(row.group), row.batch_size or 0, row.work, row.devices))
+    found = _cells({name: config[name] for name in (*SETTINGS, *amounts, *names) if name in config}, len(rows))
+    times = summary(seconds[rows], found)
+    ends = [summary(np.where(known > 0, known, np.nan), found).median.tolist() for known in (to_target, epochs)]
+    each = zip(times.median.tolist(), times.n.tolist(), *ends, strict=True)
+    some = [_timed(found.labels(k), amounts, names, facts) for k, facts in enumerate(each)]
+    return sorted(some, key=lambda row: (repr(row.group), row.batch_size or 0, row.work, row.devices))
 
 
-def epochs_to_target(rows: Sequence[Timed]) -> dict[Group, dict[str, Any]]:
-    """The critical batch size of each group that reached its target at three batch sizes or more."""
-    pairs: dict[Group, list[tuple[float, float]]] = {}
-    for row in rows:
-        batch = row.global_batch(row.devices)
-        if batch and row.epochs_to_target:
-            pairs.setdefault(row.group, []).append((batch, row.epochs_to_target))
-    return {group: found for group, known in pairs.items() if (found := critical_batch(known))}
+def _timed(labels: dict[str, Any], amounts: list[str], names: list[str], facts: tuple[float, ...]) -> Timed:
+    devices, batch, rule = (labels.get(name) for name in SETTINGS)
+    seconds, n, to_target_s, epochs = facts
+    return Timed(
+        int(devices) if devices and _positive(devices) else 1,
+        batch if _positive(batch) else None,
+        tuple((name, labels[name]) for name in amounts if _positive(labels[name])),
+        tuple((name, _hashable(labels[name])) for name in names),
+        rule or "strong", seconds, int(n), _known(to_target_s), _known(epochs),
+    )  # fmt: skip
 
 
-def critical_batch(rows: Sequence[tuple[float, float]]) -> dict[str, Any] | None:
-    """Epochs to the target by global batch size: steps = s·(1 + critical/B), so epochs are linear in B.
-
-    Fitted in relative error with both parts non-negative; None with fewer than three batch sizes.
-    """
-    batches = np.array([batch for batch, _ in rows], dtype=float)
-    epochs = np.array([epoch for _, epoch in rows], dtype=float)
-    if len(np.unique(batches)) < 3:
-        return None
-    shares = np.stack([1 / epochs, batches / epochs], axis=1)
-    least, per_sample = (float(x) for x in np.linalg.lstsq(shares, np.ones(len(rows)), rcond=None)[0])
-    if least < 0 or per_sample < 0:
-        alone = shares.sum(axis=0) / np.sum(shares**2, axis=0)
-        better = int(np.argmin(np.sum((1 - shares * alone) ** 2, axis=0)))
-        least, per_sample = (float(alone[0]), 0.0) if better == 0 else (0.0, float(alone[1]))
-    missed = np.abs(shares @ np.array([least, per_sample]) - 1)
-    return {
-        "epochs_least": least,
-        "epochs_per_batch_sample": per_sample,
-        "critical_batch_size": least / per_sample if per_sample > 0 else None,
-        "batch_sizes": len(np.unique(batches)),
-        "median_error": float(np.median(missed)),
-    }
+def _cells(config: Coded, rows: int) -> Cells:
+    ids, first = combined([(codes, len(labels)) for codes, labels in config.values()], rows)
+    codes = np.column_stack([np.zeros((len(first), 0), np.int64), *(codes[first] for codes, _ in config.values())])
+    return Cells(list(config), [labels for _, labels in config.values()], codes, ids)
 
 
-def _config(results: Results) -> dict[str, list[Any]]:
+def _config(results: Results, rows: Array) -> Coded:
     """What was set, by name, and the machine where the config does not tell it."""
-    config = {name.removeprefix("config."): results.items(name) for name in results.names("config")}
-    if "devices" not in config and "devices" in results.names():
-        config["devices"] = results.items("devices")
-    if "machine" in results.names() and not any(_varies(config.get(name, [])) for name in ("device", "gpu")):
-        config["machine"] = results.items("machine")
+    columns = {name.removeprefix("config."): name for name in results.names("config")}
+    if "devices" not in columns and "devices" in results.names():
+        columns["devices"] = "devices"
+    config = {}
+    for name, column in columns.items():
+        codes, labels = levels(results, column)
+        config[name] = codes[rows], labels
+    if "machine" in results.names() and not any(_count(config[x]) > 1 for x in ("device", "gpu") if x in config):
+        codes, labels = levels(results, "machine")
+        config["machine"] = codes[rows], labels
     return config
 
 
-def _seconds(results: Results, value: str) -> list[float | None]:
-    times = results.names("times")
-    if value not in times:
-        raise Mistake(f"{value}: found no such time; allowed: {', '.join(times) or 'nothing'}")
-    packed = results.items("packed_with") if "packed_with" in results.names() else []
-    if value not in OF_A_PACK and any(number for number in packed):
-        raise Mistake(
-            f"{value}: some trials were trained in a pack, so none has a time of its own; "
-            "run the study with purpose time"
-        )
-    return results.items(value)
-
-
-def _targets(results: Results) -> tuple[list[float | None], list[float | None]]:
-    """Time and epochs to the target, None where it was not reached or not asked for."""
-    names = results.names()
-    none: list[float | None] = [None] * len(results)
-    to_target = results.items("time_to_target_s") if "time_to_target_s" in names else none
+def _targets(results: Results, value: str) -> tuple[Array, Array]:
+    """Time and epochs to the target, NaN where it was not reached or not asked for."""
+    names, none = results.names(), np.full(len(results), np.nan)
+    if value in OF_A_PACK:
+        return none, none
+    to_target = numbers(results, "time_to_target_s") if "time_to_target_s" in names else none
     counted = next((name for name in names if name.startswith("epochs_to_")), "")
     if counted:
-        return to_target, results.items(counted)
-    each = results.items("epoch_s") if "epoch_s" in names else none
-    return to_target, [a / b if a and b else None for a, b in zip(to_target, each, strict=True)]
+        return to_target, numbers(results, counted)
+    each = numbers(results, "epoch_s") if "epoch_s" in names else none
+    with np.errstate(divide="ignore", invalid="ignore"):
+        return to_target, to_target / np.where(each > 0, each, np.nan)
 
 
-def _grouping(config: dict[str, list[Any]], rows: Sequence[int], targets: bool) -> list[str]:
+def _grouping(config: Coded, rows: int, targets: bool) -> list[str]:
     """The names that vary and can change a time; one that differs in every row only numbers the rows."""
     beside = {"devices", "batch_size", *AMOUNTS, *(() if targets else LEARNING)}
-    chosen = []
-    for name, values in config.items():
-        distinct = {json.dumps(values[i]) for i in rows}
-        if name not in beside and len(distinct) > 1 and not (len(distinct) == len(rows) > 2):
-            chosen.append(name)
-    return chosen
+    counts = {name: _count(column) for name, column in config.items() if name not in beside}
+    return [name for name, count in counts.items() if count > 1 and not (count == rows > 2)]
 
 
-def _varies(values: Sequence[Any]) -> bool:
-    return len({json.dumps(value) for value in values}) > 1
+def _count(column: tuple[Array, list[Value]]) -> int:
+    return int(np.sum(np.bincount(column[0], minlength=1) > 0))
 
 
 def _positive(value: Any) -> bool:
@@ -199,6 +179,5 @@ def _hashable(value: Any) -> Any:
     return json.dumps(value) if isinstance(value, list | dict) else value
 
 
-def _median(values: Sequence[float | None], rows: Sequence[int]) -> float | None:
-    known = [value for i in rows if (value := values[i]) is not None]
-    return median(known) if known else None
+def _known(value: float) -> float | None:
+    return None if value != value else value

@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from tradewind.analysis.groups import cells, numbers, summary, varied
 from tradewind.analysis.pareto import field_of
 from tradewind.analysis.pareto import front as pareto_front
 from tradewind.columns import Array
@@ -22,6 +23,7 @@ from tradewind.table import Table, label_text
 
 MOST_LINES = 40
 MOST_POINTS = 1500
+MOST_NAMES = 12  # of a config in a label
 NOT_SCORES = ("epoch", "elapsed_s", "learning_rate")
 KEY = re.compile(rb'"key":"([0-9a-f]{32})"')
 
@@ -65,15 +67,6 @@ class Front:
     n: list[int]
     on_front: int
     configs: int  # of which at most MOST_POINTS are here
-
-
-@dataclass(frozen=True)
-class Configs:
-    """Which config each done trial has: `codes` for `rows` of the results; how many values each name takes."""
-
-    rows: Array
-    codes: Array
-    varied: dict[str, int]
 
 
 def series(results: Results, x: str, y: str, color: str | None = None) -> list[Line]:
@@ -125,32 +118,9 @@ def value_text(value: Value) -> str:
     return text if len(text) <= 48 else f"{text[:47]}…"
 
 
-def configs(results: Results) -> Configs:
-    """Group the trials that are done by all of their hyperparameters."""
-    rows = np.flatnonzero(results.column("state") == "done") if len(results) else np.empty(0, dtype=int)
-    codes, size, varied = np.zeros(len(rows), dtype=np.int64), 1, {}
-    for name in results.names("config"):
-        part, count = _parted(results.column(name)[rows])
-        if count < 2:
-            continue
-        varied[name] = count
-        if size * count > 2**62:
-            codes, size = _parted(codes)
-        codes, size = codes * count + part, size * count
-    return Configs(rows, _parted(codes)[0], varied)
-
-
-def _parted(column: Array) -> tuple[Array, int]:
-    # Equal values of a column are one object, so their addresses tell them apart, lists included.
-    numbers = np.fromiter(map(id, column.tolist()), np.int64, len(column)) if column.dtype == object else column
-    values, codes = np.unique(numbers, return_inverse=True)
-    return codes, len(values)
-
-
-def described(results: Results, names: list[str], rows: Array) -> list[str]:
-    """The values of these hyperparameters in some rows, as text."""
-    columns = [(name, results.column(name)[rows].tolist()) for name in names]
-    return [" ".join(f"{name}={value_text(values[k])}" for name, values in columns) for k in range(len(rows))]
+def described(labels: dict[str, Value]) -> str:
+    """A config as text."""
+    return " ".join(f"{name}={value_text(value)}" for name, value in list(labels.items())[:MOST_NAMES])
 
 
 def front(results: Results, time: str, score: str, lower: bool) -> Front:
@@ -161,19 +131,11 @@ def front(results: Results, time: str, score: str, lower: bool) -> Front:
     best = np.array(pareto_front(field), dtype=int)
     rest, on_front = known[~np.isin(known, best)], best[_even(len(best), MOST_POINTS // 2)]
     shown = np.concatenate([on_front, rest[_even(len(rest), MOST_POINTS - len(on_front))]]).astype(int)
-    named = [list(field.configs.labels(int(cell)).items())[:12] for cell in shown]
-    labels = [" ".join(f"{name}={value_text(value)}" for name, value in pairs) for pairs in named]
+    labels = [described(field.configs.labels(int(cell))) for cell in shown]
     return Front(
         time, score, labels, times[shown].tolist(), field.score.mean[shown].tolist(),
         field.score.n[shown].tolist(), len(on_front), len(known),
     )  # fmt: skip
-
-
-def _medians(values: Array, group: Array, size: int) -> Array:
-    order = np.lexsort((values, group))
-    counts = np.bincount(group, minlength=size)
-    start, ordered = np.cumsum(counts) - counts, values[order]
-    return np.asarray((ordered[start + (counts - 1) // 2] + ordered[start + counts // 2]) / 2)
 
 
 def _even(many: int, limit: int) -> Array:
@@ -182,20 +144,17 @@ def _even(many: int, limit: int) -> Array:
 
 def curves(results: Results, limit: int = 12) -> list[CurveBand]:
     """The curves of the best config and an even spread of the others, best first."""
-    found = configs(results)
     metric, lower = results.objective()
-    if not len(found.rows) or metric not in results.names() or not any(_curve_files(results)):
+    if not len(results) or metric not in results.names() or not any(_curve_files(results)):
         return []
-    values = results.column(metric)[found.rows].astype(float)
-    kept = np.isfinite(values)
-    codes, first, group = np.unique(found.codes[kept], return_index=True, return_inverse=True)
-    rows, medians = found.rows[kept], _medians(values[kept], group, len(codes))
-    ranked = np.argsort(medians if lower else -medians, kind="stable")
+    values, found = numbers(results, metric), cells(results, varied(results))
+    medians = summary(values, found).median
+    ranked = np.argsort(medians if lower else -medians, kind="stable")[: int(np.sum(~np.isnan(medians)))]
     chosen = ranked[_even(len(ranked), limit)]
-    members = [rows[group == code] for code in chosen]
+    members = [np.flatnonzero((found.ids == cell) & ~np.isnan(values)) for cell in chosen]
     keys = results.keys()
     wanted = _curves_of(results, {keys[row] for some in members for row in some})
-    names = described(results, list(found.varied), rows[first[chosen]])
+    names = [described(found.labels(int(cell))) for cell in chosen]
     bands: list[CurveBand] = []
     for name, some in zip(names, members, strict=True):
         band = _band(name, metric, [wanted[keys[row]] for row in some if keys[row] in wanted], not bands)

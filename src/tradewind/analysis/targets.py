@@ -48,7 +48,8 @@ class EpochsToTarget:
         least, slope = self.draws.factors.T
         with np.errstate(divide="ignore", invalid="ignore"):
             low, high = np.quantile(np.where(slope > 0, least / slope, np.inf), interval, method="nearest")
-        return {**facts, "critical_low": float(low), "critical_high": float(high) if np.isfinite(high) else None}
+        ends = {"critical_low": float(low), "critical_high": float(high)}
+        return {**facts, **{name: end if np.isfinite(end) else None for name, end in ends.items()}}
 
 
 def epochs_to_target(rows: Sequence[Timed]) -> dict[tuple[Group, str], EpochsToTarget]:

@@ -69,7 +69,7 @@ def _kind(out: Path) -> str:
 
 def line_figure(lines: Sequence[Line], x: str, y: str, color: str | None) -> Drawing:
     """Medians along x as lines, from the least to the greatest as bands."""
-    figure, (axes,) = _canvas(1, 8.4, 4.4)
+    figure, (axes,) = canvas(1, 8.4, 4.4)
     places = _place(axes, [value for line in lines for value in line.x])
     tips: Tips = {}
     words = not all(_is_number(value) for line in lines for value in line.x)
@@ -93,7 +93,7 @@ def line_figure(lines: Sequence[Line], x: str, y: str, color: str | None) -> Dra
     axes.set_ylabel(with_unit(y))
     _scale(axes, y, [v for line in lines for v in (*line.low, *line.high)])
     if color:
-        _legend(figure, axes, safe(color), "outside right upper", 1)
+        legend(figure, axes, safe(color), "outside right upper", 1)
     return figure, tips
 
 
@@ -103,7 +103,7 @@ def heat_figure(table: Table) -> Drawing:
     from matplotlib.patches import Rectangle
 
     rows, columns, cells = table.row_labels, table.column_labels, table.blocks[0].cells
-    figure, (axes,) = _canvas(1, 8.4, min(10.0, 1.6 + 0.42 * len(rows)))
+    figure, (axes,) = canvas(1, 8.4, min(10.0, 1.6 + 0.42 * len(rows)))
     known = [cell for line in cells for cell in line if cell is not None and math.isfinite(cell)]
     low, high = min(known, default=0.0), max(known, default=1.0)
     colors, tips = matplotlib.colormaps["cividis"], Tips()
@@ -131,7 +131,7 @@ def heat_figure(table: Table) -> Drawing:
 
 def curve_figure(bands: Sequence[CurveBand]) -> Drawing:
     """Training curves with bands over repeats, by epoch and by second side by side."""
-    figure, both = _canvas(2, 10.5, 4.2 + 0.2 * math.ceil(len(bands) / 2))
+    figure, both = canvas(2, 10.5, 4.2 + 0.2 * math.ceil(len(bands) / 2))
     tips: Tips = {}
     for axes, name in zip(both, ("epoch", "elapsed_s"), strict=True):
         for k, band in reversed(list(enumerate(bands))):  # the best is drawn last, above the others
@@ -152,13 +152,13 @@ def curve_figure(bands: Sequence[CurveBand]) -> Drawing:
         axes.set_xlabel(with_unit(name))
     both[0].set_ylabel(with_unit(bands[0].metric))
     both[1].sharey(both[0])
-    _legend(figure, both[0], "", "outside lower center", 2)
+    legend(figure, both[0], "", "outside lower center", 2)
     return figure, tips
 
 
 def front_figure(front: Front) -> Drawing:
     """Time against score: every config a point, those that no other beats joined by steps."""
-    figure, (axes,) = _canvas(1, 8.4, 4.6)
+    figure, (axes,) = canvas(1, 8.4, 4.6)
     pairs = zip(front.labels, front.times, front.scores, front.n, strict=True)
     texts = [f"{label}\n{front.time} {a:.4g}\n{front.score} {b:.4g} (n = {n})" for label, a, b, n in pairs]
     k = front.on_front
@@ -171,11 +171,12 @@ def front_figure(front: Front) -> Drawing:
     axes.set_ylabel(with_unit(front.score))
     if min(front.times, default=0) > 0 and max(front.times) > 20 * min(front.times):
         axes.set_xscale("log")
-    _legend(figure, axes, "", "outside right upper", 1)
+    legend(figure, axes, "", "outside right upper", 1)
     return figure, {"marks1": texts[:k], "marks0": texts[k:]}
 
 
-def _canvas(parts: int, width: float, height: float) -> tuple[Figure, list[Axes]]:
+def canvas(parts: int, width: float, height: float) -> tuple[Figure, list[Axes]]:
+    """An empty figure with so many axes side by side."""
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 
@@ -185,7 +186,7 @@ def _canvas(parts: int, width: float, height: float) -> tuple[Figure, list[Axes]
     for axes in found:
         axes.spines[["top", "right"]].set_visible(False)
         axes.spines[["left", "bottom"]].set_color(INK)
-        axes.tick_params(colors=INK, labelsize=9)
+        axes.tick_params(which="both", colors=INK, labelsize=9)
         axes.xaxis.label.set_color(INK)
         axes.yaxis.label.set_color(INK)
         axes.grid(True, color=INK, alpha=0.12, linewidth=0.7)
@@ -193,7 +194,8 @@ def _canvas(parts: int, width: float, height: float) -> tuple[Figure, list[Axes]
     return figure, found
 
 
-def _legend(figure: Figure, axes: Axes, title: str, where: Where, columns: int) -> None:
+def legend(figure: Figure, axes: Axes, title: str, where: Where, columns: int) -> None:
+    """What the colours of some axes mean, beside or below them."""
     handles, labels = axes.get_legend_handles_labels()
     if where.endswith("center"):
         handles, labels = handles[::-1], labels[::-1]

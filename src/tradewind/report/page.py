@@ -6,49 +6,29 @@ import html
 import json
 import time
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from tradewind.analysis.series import caption, configs, curves, front, heat, series, value_text
+from tradewind.analysis.findings import paper_beside, runs_beside
+from tradewind.analysis.scaling import scaling
+from tradewind.analysis.series import described, value_text
 from tradewind.analysis.status import duration
 from tradewind.errors import Mistake, RunError
 from tradewind.jsonfile import read_json
-from tradewind.report.figures import Drawing, curve_figure, front_figure, heat_figure, line_figure
+from tradewind.report.findings import findings_section
 from tradewind.report.pages import best_page
-from tradewind.report.style import grid, inline, preformatted, save, whole_page, words
-from tradewind.results import OF_A_PACK, Results
-from tradewind.table import label_text
+from tradewind.report.style import grid, preformatted, save, whole_page, words
+from tradewind.report.view import BLOCKS, COLUMNS, ROWS, View, figures, view_of
+from tradewind.results import Results
+from tradewind.table import MISSING, label_text
 
 MOST_TABLE = 400_000
 MOST_REASONS = 20
-MOST_PLACES = 2000
-ROWS, COLUMNS, BLOCKS = 40, 12, 6  # a table with more values than these is not read by anyone
-TIMES = ("train_s", "wall_s", *OF_A_PACK)
+SCALING = ("config", "devices", "seconds", "n", "speed-up", "efficiency", "time to target s")
 
 Section = tuple[str, str]  # title, HTML
-
-
-@dataclass(frozen=True)
-class View:
-    """What the report is about: measures and the hyperparameters that vary, those with most values first."""
-
-    results: Results
-    time: str | None
-    score: str | None
-    lower: bool
-    varied: dict[str, int]
-
-    @property
-    def measures(self) -> list[str]:
-        """The time and the objective, as far as there are any."""
-        return [name for name in (self.time, self.score) if name]
-
-    def shown(self, most: int) -> list[str]:
-        """The hyperparameters with at most so many values."""
-        return [name for name, count in self.varied.items() if count <= most]
 
 
 def report(results: Results, out: Path, sections: Sequence[tuple[str, str]] = ()) -> None:
@@ -57,14 +37,16 @@ def report(results: Results, out: Path, sections: Sequence[tuple[str, str]] = ()
         raise Mistake(f"{out}: a report can't be a file ending in {out.suffix or 'nothing'!r}; allowed: .html")
     if not out.absolute().parent.is_dir():
         raise Mistake(f"{out}: there is no folder {out.absolute().parent}")
-    view = _view(results)
+    view = view_of(results)
     study = results.folder.edition().get("study", {})
     parts: list[Section] = [
         ("Best trial", _best(results)),
         *((title, preformatted(text)) for title, text in sections),
     ]
+    beside = paper_beside(results, runs_beside(results))
+    parts += [findings_section(beside)] if beside else []
     if view.varied and view.measures:
-        parts += [("Tables", "\n".join(_tables(view))), ("Figures", "\n".join(_figures(view)))]
+        parts += [("Tables", "\n".join(_tables(view))), ("Figures", "\n".join(figures(view)))]
     parts += [
         ("What did not end well", _failures(results)),
         ("Machines", _machines(results)),
@@ -75,26 +57,6 @@ def report(results: Results, out: Path, sections: Sequence[tuple[str, str]] = ()
     ]
     name = study.get("name") or results.folder.path.resolve().name
     save(out, whole_page(f"{name} · Tradewind", _body(results, name, study, parts)).encode(errors="replace"))
-
-
-def _view(results: Results) -> View:
-    score, lower = results.objective()
-    done = results.column("state") == "done" if len(results) else np.empty(0, dtype=bool)
-    known = {name for name in results.names() if done.any()}
-    packed = "packed_with" in known and bool(np.any(np.nan_to_num(results.column("packed_with")) > 0))
-    times = OF_A_PACK if packed else (*TIMES, *results.names("times"))
-    varied = configs(results).varied
-
-    def measured(name: str) -> bool:
-        return bool(np.isfinite(results.column(name)[done].astype(float)).any())
-
-    return View(
-        results,
-        next((name for name in times if name in known and measured(name)), None),
-        score if score in known and measured(score) else None,
-        lower,
-        dict(sorted(varied.items(), key=lambda item: -item[1])),
-    )
 
 
 def _body(results: Results, name: str, study: dict[str, Any], parts: list[Section]) -> str:
@@ -152,59 +114,28 @@ def _tables(view: View) -> Iterator[str]:
         text = table._repr_html_()
         large = words(f"{measure}: too large to show")
         yield f'<div class="table">{text}</div>' if len(text) < MOST_TABLE else large
+    yield from _by_devices(view)
 
 
-def _figures(view: View) -> Iterator[str]:
-    number = 0
-    for draw in (_times, _heats, _curves, _front):
-        for title, note, (figure, tips) in draw(view):
-            number += 1
-            svg = inline(figure, tips, f"f{number}", title)
-            below = f"<b>{html.escape(label_text(title))}.</b> {html.escape(label_text(note))}"
-            yield f"<figure>{svg}<figcaption>{below}</figcaption></figure>"
-
-
-Drawn = Iterator[tuple[str, str, Drawing]]
-
-
-def _times(view: View) -> Drawn:
-    """The measures along the batch size, or along what has most values."""
-    x = "batch_size" if "batch_size" in view.varied else next(iter(view.shown(ROWS)), next(iter(view.varied)))
-    color = next((name for name in view.shown(BLOCKS) if name != x), None)
-    if view.varied[x] > MOST_PLACES:
+def _by_devices(view: View) -> Iterator[str]:
+    """What more devices gave, as measured."""
+    time_name = view.time_by_devices
+    if time_name is None:
         return
-    for measure in view.measures:
-        lines = series(view.results, x, measure, color)
-        n = [count for line in lines for count in line.n]
-        note = f"Median, and from least to greatest of all trials there. {caption(view.results, [measure], n)}"
-        title = f"{measure} by {x}" + (f" and {color}" if color else "")
-        yield title, note, line_figure(lines, x, measure, color)
+    found = scaling(view.results, time_name)
+    if len({row.devices for row in found}) > 1:
+        yield words(f"{time_name} by devices: medians; speed-up against one device with all else equal", "soft")
+        yield grid(SCALING, [
+            (
+                described(row.config), str(row.devices), f"{row.seconds:.4g}", str(row.n), _number(row.speedup),
+                MISSING if row.efficiency is None else f"{row.efficiency:.0%}", _number(row.to_target_s),
+            )
+            for row in found
+        ])  # fmt: skip
 
 
-def _heats(view: View) -> Drawn:
-    rows = next(iter(view.shown(ROWS)), None)
-    columns = next((name for name in view.shown(2 * COLUMNS) if name != rows), None)
-    if rows and columns:
-        for measure in view.measures:
-            table = heat(view.results, rows, columns, measure)
-            yield f"{measure} over {rows} and {columns}", table.title(), heat_figure(table)
-
-
-def _curves(view: View) -> Drawn:
-    bands = curves(view.results)
-    if bands:
-        note = f"Median and range over repeats; the best and an even spread of the others, {len(bands)} configs"
-        n = [count for band in bands for count in band.n]
-        yield "Training curves", f"{note}. {caption(view.results, ['elapsed_s'], n)}", curve_figure(bands)
-
-
-def _front(view: View) -> Drawn:
-    if view.time and view.score and view.time != view.score:
-        found = front(view.results, view.time, view.score, view.lower)
-        some = f", {len(found.times):,} of them shown" if len(found.times) < found.configs else ""
-        note = f"Each point a config, means over repeats; {found.configs:,} configs{some}."
-        note = f"{note} {caption(view.results, [view.time, view.score], found.n)}"
-        yield f"{view.score} against {view.time}: the Pareto front", note, front_figure(found)
+def _number(value: float | None) -> str:
+    return MISSING if value is None else f"{value:.4g}"
 
 
 def _failures(results: Results) -> str:

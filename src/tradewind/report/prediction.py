@@ -17,27 +17,40 @@ def prediction_page(found: dict[str, Any]) -> str:
     ]
     if len(found["measured_devices"]) < 3:
         lines.append("fewer than three device counts were measured: what communication costs is mostly a guess")
+    if found["value"] != found["asked"]:
+        lines.append(f"trials end at their target: {found['value']} stands for {found['asked']}")
+    if found["without_target"]:
+        lines.append(
+            f"{found['without_target']} trials never reached the target and are not in the fit: it is hopeful"
+        )
     for table in found["tables"][:MOST_TABLES]:
         lines += ["", _pairs(table["config"]) or "all trials", *_grid(table["rows"]), _enough(table)]
     if len(found["tables"]) > MOST_TABLES:
         lines += ["", f"and {len(found['tables']) - MOST_TABLES} further configs: --json shows all"]
     for target in found["epochs_to_target"]:
         lines += ["", _target(target)]
+    lines += ["", *map(_soonest, found["soonest_to_target"])] if found["soonest_to_target"] else []
     return "\n".join(lines)
 
 
 def _grid(rows: list[dict[str, Any]]) -> list[str]:
     to_target = any("to_target_s" in row for row in rows)
-    cells = [[*HEAD, *(["to target s"] if to_target else [])]]
+    cells = [[*HEAD, *(["to target s", "interval s"] if to_target else [])]]
     for row in rows:
         measured = "" if row["measured_s"] is None else f"{row['measured_s']:.4g}"
         line = [
             str(row["devices"]), measured, f"{row['predicted_s']:.4g}", f"{row['low_s']:.4g} – {row['high_s']:.4g}",
             f"{row['speedup']:.2f}", f"{row['efficiency']:.0%}",
         ]  # fmt: skip
-        cells.append([*line, *([f"{row['to_target_s']:.4g}"] if to_target else [])])
+        cells.append([*line, *(_until(row) if to_target else [])])
     widths = [max(len(line[i]) for line in cells) for i in range(len(cells[0]))]
     return ["  ".join(cell.rjust(width) for cell, width in zip(line, widths, strict=True)) for line in cells]
+
+
+def _until(row: dict[str, Any]) -> list[str]:
+    if "to_target_s" not in row:
+        return ["", ""]
+    return [f"{row['to_target_s']:.4g}", f"{row['to_target_low_s']:.4g} – {row['to_target_high_s']:.4g}"]
 
 
 def _enough(table: dict[str, Any]) -> str:
@@ -48,13 +61,26 @@ def _enough(table: dict[str, Any]) -> str:
 
 
 def _target(target: dict[str, Any]) -> str:
-    whose = _pairs(target["config"])
-    start = f"epochs to the target{f' ({whose})' if whose else ''}: {target['epochs_least']:.4g}"
+    whose = _pairs({**target["config"], "scaling": "/".join(target["rules"])})
+    start = f"epochs to the target ({whose}): {target['epochs_least']:.4g}"
+    sizes = target["batch_sizes"]
+    if sizes < 3:
+        return f"{start} at {'the only batch size' if sizes == 1 else 'the smaller of two batch sizes'}"
     if target["critical_batch_size"] is None:
-        return f"{start} at all {target['batch_sizes']} batch sizes"
+        return f"{start} at all {sizes} batch sizes"
+    low, high = ("∞" if end is None else f"{end:.4g}" for end in (target["critical_low"], target["critical_high"]))
     return (
-        f"{start} at small batches, twice that at a batch of {target['critical_batch_size']:.4g} "
-        f"(from {target['batch_sizes']} batch sizes, median error {target['median_error']:.0%})"
+        f"{start} at small batches,\n  twice that at a batch of {target['critical_batch_size']:.4g} "
+        f"({low} – {high}; {sizes} batch sizes, median error {target['median_error']:.0%})"
+    )
+
+
+def _soonest(one: dict[str, Any]) -> str:
+    config = _pairs({**one["config"], "scaling": one["scaling"]})
+    return (
+        f"soonest to the target on {one['devices']}: {one['predicted_s']:.4g} s ({one['low_s']:.4g} – "
+        f"{one['high_s']:.4g})\n  with a global batch of {one['global_batch_size']:g}  {config}"
+        f"{'' if one['ran'] else ': never run'}"
     )
 
 

@@ -54,7 +54,7 @@ figcaption { margin-top: .35rem; overflow-wrap: anywhere; } figcaption b { color
 use:hover, .tip:hover { opacity: .6; } summary { cursor: pointer; }
 @media print { :root { --ink: #000; --soft: #444; --line: #bbb; --back: #fff; --card: #fff; --accent: #000; }
   body { max-width: none; padding: 0; font-size: 10pt; } nav { display: none; } h2 { break-after: avoid; }
-  details::details-content { content-visibility: visible; block-size: auto; } summary { display: none; }
+  details::details-content { content-visibility: visible; block-size: auto; }
   pre { white-space: pre-wrap; } section, table { break-inside: auto; } tr { break-inside: avoid; } }
 """
 

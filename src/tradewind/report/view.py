@@ -9,12 +9,13 @@ from dataclasses import dataclass
 import numpy as np
 
 from tradewind.analysis.augmentation import live_against_ahead
+from tradewind.analysis.costs import time_name
 from tradewind.analysis.effects import effects
 from tradewind.analysis.groups import level_counts
 from tradewind.analysis.prediction import forecast, scaling_curves
 from tradewind.analysis.series import caption, curves, front, heat, series
 from tradewind.analysis.shares import time_shares
-from tradewind.errors import Mistake, RunError
+from tradewind.errors import Mistake
 from tradewind.report.answers import break_even_figure, effects_figure, scaling_figure, shares_figure
 from tradewind.report.figures import Drawing, curve_figure, front_figure, heat_figure, line_figure
 from tradewind.report.style import inline
@@ -36,6 +37,7 @@ class View:
 
     results: Results
     time: str | None
+    cost: str | None  # the time that advice weighs scores against
     score: str | None
     lower: bool
     varied: dict[str, int]
@@ -70,9 +72,12 @@ def view_of(results: Results) -> View:
     def measured(name: str) -> bool:
         return bool(np.isfinite(results.column(name)[done].astype(float)).any())
 
+    time = next((name for name in times if name in known and measured(name)), None)
+    cost = time_name(results)
     return View(
         results,
-        next((name for name in times if name in known and measured(name)), None),
+        time,
+        cost if cost in known and measured(cost) else time,
         score if score in known and measured(score) else None,
         lower,
         dict(sorted(varied.items(), key=lambda item: -item[1])),
@@ -122,16 +127,16 @@ def _curves(view: View) -> Drawn:
 
 
 def _front(view: View) -> Drawn:
-    if view.time and view.score and view.time != view.score:
-        found = front(view.results, view.time, view.score, view.lower)
+    if view.cost and view.score and view.cost != view.score:
+        found = front(view.results, view.cost, view.score, view.lower)
         some = f", {len(found.times):,} of them shown" if len(found.times) < found.configs else ""
         note = f"Each point a config, means over repeats; {found.configs:,} configs{some}."
-        note = f"{note} {caption(view.results, [view.time, view.score], found.n)}"
-        yield f"{view.score} against {view.time}: the Pareto front", note, front_figure(found)
+        note = f"{note} {caption(view.results, [view.cost, view.score], found.n)}"
+        yield f"{view.score} against {view.cost}: the Pareto front", note, front_figure(found)
 
 
 def _effects(view: View) -> Drawn:
-    found = [effects(view.results, measure) for measure in view.measures]
+    found = [effects(view.results, measure) for measure in (view.cost, view.score) if measure]
     found = [one for one in found if one.main and any(part.share > 0 for part in one.main)]
     if found:
         ways = " ".join(f"{one.value}: {one.method}." for one in found)
@@ -161,7 +166,7 @@ def _devices(view: View) -> Drawn:
 def _break_even(view: View) -> Drawn:
     try:
         found = live_against_ahead(view.results)
-    except (Mistake, RunError):  # trained in packs
+    except Mistake:  # trained in packs
         return
     if found and found.prepare_s is not None:
         even = found.break_even_epochs

@@ -138,12 +138,16 @@ def training_batches(
     split: Split, data: Data, config: Config, device: torch.device, dtype: torch.dtype
 ) -> TrainingBatches:
     """How a trial sees its training samples, which `prepared` has made ready."""
+    return batches_of(Samples.of(split, device, dtype), isinstance(split, Stored), data, config)
+
+
+def batches_of(samples: Samples, stored: bool, data: Data, config: Config) -> TrainingBatches:
+    """The same from samples that are on their device; of stored ones there is one for every index."""
     rows = balanced_rows(data.train.targets, config["positive_copies"])
-    # a store has a sample for every index
-    repeats = len(rows) > len(data.train) and not isinstance(split, Stored)
-    sources = torch.from_numpy(rows).to(device) if repeats else None
+    repeats = len(rows) > len(data.train) and not stored
+    sources = torch.from_numpy(rows).to(samples.targets.device) if repeats else None
     count = len(rows) * config["data_multiplier"]
-    samples, data_seed = Samples.of(split, device, dtype), config["data_seed"]
+    data_seed = config["data_seed"]
     live = None
     if config["augment"] == "live":
         live = Live(samples.inputs, samples.channels_last, data_seed, augmentation_of(config), data.vectors)

@@ -20,6 +20,7 @@ from tradewind.pack import Config, Outcome, Report, Task, Trial
 from tradewind.train import plain
 from tradewind.train.batches import Batch
 from tradewind.train.checkpoint import read, save_tensors
+from tradewind.train.held import Remembered
 from tradewind.train.hyperparameters import TRAINING
 from tradewind.train.member import Member, PackCheckpoints
 from tradewind.train.optim import learning_rate
@@ -44,8 +45,6 @@ PAYS = 0.9  # of the time alone: less gained is not worth the memory
 MEASURED_STEPS = 3
 COMPILING_S = 25.0  # about what it takes
 COMPILED_SAVES = 0.35  # of the time of a step, at the least
-
-Slower = dict[str, str]  # kinds of packs that were found slower than their networks one by one, and how much
 
 
 def members_of(trials: Sequence[Trial], folder: RunFolder) -> list[Member]:
@@ -81,7 +80,13 @@ class PackTraining:
     """The networks of a pack in training."""
 
     def __init__(
-        self, members: Sequence[Member], workload: Workload, sets: Sets, task: Task, report: Report, slower: Slower
+        self,
+        members: Sequence[Member],
+        workload: Workload,
+        sets: Sets,
+        task: Task,
+        report: Report,
+        slower: dict[str, str],
     ) -> None:
         self._workload, self._sets, self._task, self._report = workload, sets, task, report
         self._slower = slower
@@ -257,20 +262,22 @@ class PackTraining:
 
 
 def train_pack(
-    trials: Sequence[Trial], workload: Workload, data: Data, task: Task, report: Report, slower: Slower | None = None
+    trials: Sequence[Trial],
+    workload: Workload,
+    data: Data,
+    task: Task,
+    report: Report,
+    remembered: Remembered | None = None,
 ) -> dict[str, Outcome]:
-    """The outcome of every trial by its key; trials that differ only in their epochs share a network in any case.
-
-    What is found out about kinds of packs is noted in `slower`, and not looked at again.
-    """
-    known = {} if slower is None else slower
+    """The outcome of every trial by its key; trials that differ only in their epochs share a network in any case."""
+    remembered = remembered or Remembered()
     folder = RunFolder(Path(task.run_folder))
     config = {**trials[0].config, "data_seed": trials[0].data_seed}
     device = choose_device(config["device"])
-    sets = load(data, config, device, kept_in(resolved(config["precision"], device)))
+    sets = load(data, config, device, kept_in(resolved(config["precision"], device)), remembered)
 
     def training(members: Sequence[Member]) -> PackTraining:
-        return PackTraining(members, workload, sets, task, report, known)
+        return PackTraining(members, workload, sets, task, report, remembered.slower)
 
     def alone(trial: Trial) -> Outcome:
         return plain.train(trial, workload, data, task, report)

@@ -13,9 +13,10 @@ from torch import nn
 
 from tradewind.folder import RunFolder
 from tradewind.pack import Config, Limits, Outcome, Report, Task, Trial
-from tradewind.train.batches import Samples, TrainingBatches, prepared, training_batches
+from tradewind.train.batches import Samples, TrainingBatches, batches_of
 from tradewind.train.checkpoint import Checkpoints, Progress, save_tensors
 from tradewind.train.dropout import keyed, set_samples
+from tradewind.train.held import Remembered, hold
 from tradewind.train.judgement import all_finite, on_target
 from tradewind.train.optim import learning_rate, make_optimizer
 from tradewind.train.precision import computing, kept_in, resolved
@@ -105,14 +106,13 @@ class Sets:
     times: dict[str, Any]
 
 
-def load(data: Data, config: Config, device: torch.device, dtype: torch.dtype) -> Sets:
-    """Bring the data to the device, augmented ahead of time if the config says so."""
-    split, times = prepared(data, config)
-    began = time.perf_counter()
-    train = training_batches(split, data, config, device, dtype)
-    validation = Samples.of(data.validation, device, dtype) if data.validation is not None else None
-    test = Samples.of(data.test, device, dtype)
-    return Sets(train, validation, test, {**times, "data_s": clock(device) - began})
+def load(
+    data: Data, config: Config, device: torch.device, dtype: torch.dtype, remembered: Remembered | None = None
+) -> Sets:
+    """Bring the data to the device, augmented ahead of time if the config says so; what is remembered is there."""
+    held = (remembered.hold if remembered else hold)(data, config, device, dtype)
+    train = batches_of(held.train, held.stored, data, config)
+    return Sets(train, held.validation, held.test, {**held.times, "data_s": held.brought_s})
 
 
 @dataclass

@@ -15,6 +15,7 @@ from tradewind.train import command, function
 from tradewind.workloads import find, is_network, make
 
 if TYPE_CHECKING:
+    from tradewind.train.held import Remembered
     from tradewind.train.parallel.group import Group, Meeting
     from tradewind.workloads.contract import Data, Workload
 
@@ -27,7 +28,7 @@ class Trainer:
         self._target = find(task.workload, Path(task.study_folder)) if task.workload else None
         self._network = task.workload != "" and is_network(self._target)
         self._kept: tuple[Any, Workload, Data] | None = None
-        self._slower: dict[str, str] = {}  # kinds of packs that are better trained one by one
+        self._remembered: Remembered | None = None
         self._meeting: Meeting | None = None
         self._group: Group | None = None
         if self._network:
@@ -50,6 +51,7 @@ class Trainer:
             return [self._fit_together(trial, pack.gang, report) for trial in pack.trials]
         if not self._network:
             return [self._fit(trial, report) for trial in pack.trials]
+        from tradewind.train.held import Remembered
         from tradewind.train.packs import train_pack
         from tradewind.train.plain import choose_device
 
@@ -59,7 +61,9 @@ class Trainer:
         began = time.perf_counter()
         workload, data = self._data(pack.trials[0])
         load_s = time.perf_counter() - began
-        found = train_pack(pack.trials, workload, data, self._task, report, self._slower)
+        if self._remembered is None or self._task.purpose == "time":  # to time, every trial brings its own data
+            self._remembered = Remembered()
+        found = train_pack(pack.trials, workload, data, self._task, report, self._remembered)
         for outcome in found.values():
             outcome.times["data_s"] += load_s
             outcome.times["wall_s"] += load_s
