@@ -56,8 +56,6 @@ def __getattr__(name: str) -> Any:
 
     if name not in _HOMES:
         raise AttributeError(f"module 'tradewind' has no attribute {name!r}")
-    if name == "Results":
-        importlib.import_module("tradewind.models")  # says how trained networks are made again
     found = globals()[name] = getattr(importlib.import_module(f"tradewind.{_HOMES[name]}"), name)
     return found
 

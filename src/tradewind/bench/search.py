@@ -235,7 +235,7 @@ def page(found: dict[str, Any]) -> str:
 
 def worse(a: list[float], b: list[float]) -> float:
     """How likely chance alone makes a at least this much larger than b: a one-sided rank test."""
-    from scipy.stats import mannwhitneyu  # type: ignore[import-untyped]
+    from scipy.stats import mannwhitneyu
 
     return float(mannwhitneyu(a, b, alternative="greater").pvalue)
 

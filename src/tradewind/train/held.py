@@ -19,8 +19,10 @@ from tradewind.workloads.contract import Data
 SHARE = 0.4  # of a device's memory for samples that may be wanted again
 
 # what the stored training samples depend on, besides the data
-ACT = ("augment", "data_multiplier", "positive_copies", "rotation_deg", "translation", "zoom", "vectors")
-ACT += ("reflection", "edges", "interpolation")
+ACT = (
+    *("augment", "data_multiplier", "positive_copies", "rotation_deg", "translation", "zoom", "vectors"),
+    *("reflection", "edges", "interpolation"),
+)
 assert set(ACT) <= set(TRAINING)
 
 
