@@ -176,6 +176,24 @@ def storm_data(
     return summary(data, storm.channels) + written
 
 
+def export_command(run: Path, to: Path) -> int:
+    """All results as a file, or as a study of Optuna's; how many there are."""
+    from tradewind.imports import export_results
+
+    results = Results.load(run)
+    if to.suffix != ".db":
+        return export_results(results, to)
+    from tradewind.search.optuna_export import export
+
+    edition = results.folder.edition()
+    if not edition:
+        raise RunError(f"{run}: imported results have no space to search, so they make no study of Optuna's")
+    study = Study.of_edition(edition)
+    trials = Trials(study)
+    goals = dict(zip(trials.metrics, trials.settings.directions, strict=True))
+    return export(list(results.records()), trials.points, goals, to, study.name)
+
+
 def advise_command(run: Path, as_json: bool) -> str:
     """What a run says about how to train."""
     from tradewind.analysis.findings import paper_beside, runs_beside

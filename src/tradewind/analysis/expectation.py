@@ -23,6 +23,7 @@ from tradewind.schedule.packing import LOOK_AHEAD, Packing
 from tradewind.schedule.plan import Array, class_of, class_of_digits, classes_of, costs_of, open_positions
 from tradewind.schedule.trials import Trials
 from tradewind.search.grid import Classes, FromDear
+from tradewind.study import Range
 
 LISTED = 200_000  # positions that are looked at one by one
 SAMPLED = 4_000  # of more, under conditions; and of finished trials
@@ -36,8 +37,9 @@ def expectation(trials: Trials, workers: int | None) -> dict[str, Any]:
     many = choose_workers(trials, workers)
     found: dict[str, Any] = {
         "name": study.name, "workload": study.workload or study.command, "purpose": study.purpose,
-        "combinations": trials.space.size, "repeats": study.repeats, "trials": count, "exact": exact,
-        "space": {name: len(values) for name, values in trials.space.dimensions.items()},
+        "combinations": trials.points.combinations, "repeats": study.repeats, "trials": count, "exact": exact,
+        "space": {name: _extent(study.space[name], values) for name, values in trials.space.dimensions.items()},
+        "search": study.search.model_dump(exclude_defaults=True),
         "workers": many, "machine": machine.name(), "expected_s": None, "done": 0,
     }  # fmt: skip
     try:
@@ -49,6 +51,11 @@ def expectation(trials: Trials, workers: int | None) -> dict[str, Any]:
         found["expected_s"] = round(typical_s(results) * max(0, count - len(results)) / many, 1)
     more = {"packs": packs(trials, results, workers or many)}
     return {**found, **schedules(trials, results, workers or many), **more}
+
+
+def _extent(spec: Any, values: Sequence[Any]) -> int | list[float]:
+    """How many values there are, or from where to where."""
+    return [spec.low, spec.high] if isinstance(spec, Range) and spec.steps is None else len(values)
 
 
 def schedules(trials: Trials, results: Results | None, workers: int) -> dict[str, Any]:
@@ -86,20 +93,21 @@ def _each(ends: Makespans, factor: float) -> dict[str, float]:
 def class_counts(trials: Trials, classes: Classes | None, results: Results | None) -> Array:
     """How many trials of each class are left: counted, or of many the class's share."""
     finished = _finished(results)
-    if trials.size <= LISTED:
+    if trials.size <= LISTED and trials.index is trials.space and not trials.searching:
         positions = open_positions(trials, finished)
         if not classes:
             return np.array([len(positions)])
         return np.bincount(class_of(positions, trials, classes), minlength=len(classes.costs))
     left = float(max(0, trials.count()[0] - len(finished)))
     if not classes:
-        return np.array([left])
+        return np.array([left if left > LISTED else int(left)])
     shares = _sampled(trials, classes) if trials.space.where else np.zeros(0)
     if not shares.sum():
         last = len(trials.space.dimensions[classes.names[-1]])
         groups = [stop - start for start, stop in pairwise((*classes.cuts, last))]
         shares = np.tile(groups, len(classes.costs) // len(groups))
-    return np.asarray(shares / shares.sum() * left)
+    many = np.asarray(shares / shares.sum() * left)
+    return many if left > LISTED else np.diff(np.round(np.cumsum(many)).astype(np.int64), prepend=0)
 
 
 def _sampled(trials: Trials, classes: Classes) -> Array:

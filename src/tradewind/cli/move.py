@@ -11,12 +11,16 @@ from tradewind.cli.app import RunArg, app
 
 
 @app.command(epilog="Example: tradewind export runs/quick --to results.csv")
-def export(run: RunArg, to: Annotated[Path, typer.Option(metavar="F", help="F.csv, F.parquet or F.json.")]) -> None:
+def export(
+    run: RunArg,
+    to: Annotated[
+        Path, typer.Option(metavar="F", help="F.csv, F.parquet or F.json; F.db: an Optuna study, for its dashboard.")
+    ],
+) -> None:
     """All results as a file."""
-    from tradewind.imports import export_results
-    from tradewind.results import Results
+    from tradewind.commands import export_command
 
-    typer.echo(f"{export_results(Results.load(run), to)} results in {to}")
+    typer.echo(f"{export_command(run, to)} results in {to}")
 
 
 @app.command("import", epilog="Example: tradewind import published.json --at tables.table3 --out runs/table3")

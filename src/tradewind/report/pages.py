@@ -18,11 +18,15 @@ MOST_LOG = 20_000
 def check_page(found: dict[str, Any]) -> str:
     """The answer of `tradewind check`."""
     about = "" if found["exact"] else "≈"
-    sizes = " × ".join(f"{name} {count}" for name, count in found["space"].items()) or "one config"
+    sizes = " × ".join(f"{name} {_size(extent)}" for name, extent in found["space"].items()) or "one config"
+    many = found["combinations"]
+    sizes += f" = {many:,} combinations" if many is not None else ", a continuum"
+    search = ", ".join(f"{name} {value}" for name, value in found["search"].items())
     lines = [
         f"{found['name']}: valid",
         f"  workload   {found['workload']}, purpose {found['purpose']}",
-        f"  space      {sizes} = {found['combinations']:,} combinations",
+        f"  space      {sizes}",
+        *([f"  search     {search}"] if search else []),
         f"  trials     {about}{found['trials']:,} (repeats {found['repeats']}), {found['done']:,} done already",
         f"  workers    {found['workers']} on {found['machine']}",
     ]
@@ -30,6 +34,10 @@ def check_page(found: dict[str, Any]) -> str:
         duration(found["expected_s"]) if found["expected_s"] is not None else "not known before trials have run"
     )
     return "\n".join([*lines, f"  expected   {expected}", f"  makespan   {_makespans(found)}"])
+
+
+def _size(extent: int | list[float]) -> str:
+    return f"{extent[0]:g}–{extent[1]:g}" if isinstance(extent, list) else str(extent)
 
 
 def _makespans(found: dict[str, Any]) -> str:
@@ -130,6 +138,8 @@ def again(folder: RunFolder, record: Record) -> str:
     file = edition["file"] or folder.study_file
     sets = " ".join(f"--set 'space.{name}={json.dumps([record['config'][name]])}'" for name in names)
     again_ = f"--set seed={record['seed']} --set data_seed={record['data_seed']} --set repeats=1"
+    if edition["study"].get("search"):
+        again_ += " --set 'search={}'"
     return f"tradewind run {file} {sets} {again_} --engine serial --out again-{record['trial']}"
 
 
