@@ -78,7 +78,7 @@ def test_the_networks_are_those_of_training(tmp_path: Path) -> None:
     ("study", "why"),
     [
         ({"purpose": "time"}, "to time, every network trains alone"),
-        ({"search": {"method": "tpe", "trials": 8}}, "its search decides which trials come next"),
+        ({"search": {"method": "tpe", "trials": 8}}, "formed as the search asks for trials"),
     ],
 )
 def test_where_nothing_is_packed_the_reason_is_said(study: dict[str, Any], why: str) -> None:

@@ -162,7 +162,7 @@ def _why_not(trials: Trials) -> str:
         return "functions and commands run one by one"
     if trials.study.purpose == "time":
         return "to time, every network trains alone"
-    return "its search decides which trials come next" if trials.searching else ""
+    return "formed as the search asks for trials" if trials.searching else ""
 
 
 def _formed(trials: Trials, results: Results | None, workers: int) -> list[Pack]:
