@@ -63,7 +63,7 @@ def test_what_keeps_trials_apart_is_named() -> None:
 
 
 def test_the_networks_are_those_of_training(tmp_path: Path) -> None:
-    from tradewind.train.packs import members_of
+    from tradewind.train.member import members_of
 
     space = {"schedule": ["constant", "cosine"], "epochs": [2, 4, 8], "dropout": [0.0, 0.5]}
     trials = storms(space, repeats=2)

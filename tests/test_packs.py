@@ -22,8 +22,8 @@ from tradewind.schedule.trials import Trials
 from tradewind.study import Study
 from tradewind.train import member, packs
 from tradewind.train.batches import Batch, TrainingBatches
+from tradewind.train.member import members_of
 from tradewind.train.optim import make_optimizer
-from tradewind.train.packs import members_of
 from tradewind.train.stacked import Stacked
 from tradewind.train.trainer import Trainer
 from tradewind.workloads import find, make

@@ -5,12 +5,11 @@ A study names them as any other workload. They are made from the problem of that
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
 from typing import Any
 
 from tradewind.errors import TradewindError
-from tradewind.estimators.problem import known
+from tradewind.estimators.problem import known, named_scores
 from tradewind.pack import Config
 
 FIT, NETWORKS = "fit_", "networks_"
@@ -53,14 +52,3 @@ def fitting(name: str) -> Callable[[Config, Any], dict[str, float]]:
         return named_scores(found)
 
     return fit
-
-
-def named_scores(found: dict[str, Any]) -> dict[str, float]:
-    """The scores of a fold by name, as a record has them; what is not finite is left out."""
-    named: dict[str, float] = {}
-    for part in ("test", "train"):
-        scores = found.get(f"{part}_scores")
-        if scores is not None:
-            several = scores if isinstance(scores, dict) else {"score": scores}
-            named |= {f"{part}_{name}": float(value) for name, value in several.items()}
-    return {name: value for name, value in named.items() if math.isfinite(value)}

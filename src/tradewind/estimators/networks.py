@@ -12,8 +12,7 @@ from torch import nn
 
 from tradewind.errors import Mistake, nearest
 from tradewind.estimators.candidates import is_plain, plain
-from tradewind.estimators.folds import named_scores
-from tradewind.estimators.problem import Problem
+from tradewind.estimators.problem import Problem, named_scores
 from tradewind.pack import Config, Value
 from tradewind.study import Range
 from tradewind.train.dropout import keyed

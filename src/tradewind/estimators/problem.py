@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import atexit
 import io
+import math
 import os
 import pickle
 import secrets
@@ -143,3 +144,14 @@ def _read(path: Path) -> Problem:
         sys.path += [place for place in pickle.load(file) if place not in sys.path]  # where the user's modules are
         problem: Problem = _Unpickler(file, path.parent).load()
         return problem
+
+
+def named_scores(found: dict[str, Any]) -> dict[str, float]:
+    """The scores of a fold by name, as a record has them; what is not finite is left out."""
+    named: dict[str, float] = {}
+    for part in ("test", "train"):
+        scores = found.get(f"{part}_scores")
+        if scores is not None:
+            several = scores if isinstance(scores, dict) else {"score": scores}
+            named |= {f"{part}_{name}": float(value) for name, value in several.items()}
+    return {name: value for name, value in named.items() if math.isfinite(value)}

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import torch
 
@@ -33,6 +34,35 @@ class Member:
     def epochs_left(self) -> int:
         """How long it trains until the last of its trials has ended or is paused."""
         return max((trial.until or trial.config["epochs"]) - self.progress.epoch for trial in self.trials)
+
+
+def members_of(trials: Sequence[Trial], folder: RunFolder) -> list[Member]:
+    """The networks that these trials need; one that is past the end of a trial already can't serve it any more."""
+    found: list[Member] = []
+    for member in _networks(trials):
+        _, kept = read(folder.checkpoint(member.key))
+        past = [trial for trial in member.trials if trial.config["epochs"] < kept.epoch]
+        if past:
+            member.trials = member.trials[len(past) :]
+            longest = {**member.config, "epochs": past[-1].config["epochs"]}
+            found.append(Member(longest, member.seed, past))
+        if member.trials:
+            found.append(replace(member, progress=kept))
+    return found
+
+
+def _networks(trials: Sequence[Trial]) -> list[Member]:
+    found: dict[str, Member] = {}
+    for trial in sorted(trials, key=lambda trial: trial.config["epochs"]):
+        acts = {name: value for name, value in trial.config.items() if name != "epochs"}
+        if trial.config["schedule"] == "cosine":  # its rates depend on the number of epochs
+            acts["epochs"] = trial.config["epochs"]
+        name = json.dumps([acts, trial.seed], sort_keys=True)
+        config = {**trial.config, "seed": trial.seed, "data_seed": trial.data_seed}
+        member = found.setdefault(name, Member(config, trial.seed, []))
+        member.config = config
+        member.trials.append(trial)
+    return list(found.values())
 
 
 class PackCheckpoints:

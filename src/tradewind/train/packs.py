@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 from itertools import chain
 from pathlib import Path
 
@@ -19,10 +18,10 @@ from tradewind.folder import RunFolder
 from tradewind.pack import Config, Outcome, Report, Task, Trial
 from tradewind.train import plain
 from tradewind.train.batches import Batch
-from tradewind.train.checkpoint import read, save_tensors
+from tradewind.train.checkpoint import save_tensors
 from tradewind.train.held import Remembered
 from tradewind.train.hyperparameters import TRAINING
-from tradewind.train.member import Member, PackCheckpoints
+from tradewind.train.member import Member, PackCheckpoints, members_of
 from tradewind.train.optim import learning_rate
 from tradewind.train.plain import (
     EVALUATION_BATCH,
@@ -45,35 +44,6 @@ PAYS = 0.9  # of the time alone: less gained is not worth the memory
 MEASURED_STEPS = 3
 COMPILING_S = 25.0  # about what it takes
 COMPILED_SAVES = 0.35  # of the time of a step, at the least
-
-
-def members_of(trials: Sequence[Trial], folder: RunFolder) -> list[Member]:
-    """The networks that these trials need; one that is past the end of a trial already can't serve it any more."""
-    found: list[Member] = []
-    for member in _networks(trials):
-        _, kept = read(folder.checkpoint(member.key))
-        past = [trial for trial in member.trials if trial.config["epochs"] < kept.epoch]
-        if past:
-            member.trials = member.trials[len(past) :]
-            longest = {**member.config, "epochs": past[-1].config["epochs"]}
-            found.append(Member(longest, member.seed, past))
-        if member.trials:
-            found.append(replace(member, progress=kept))
-    return found
-
-
-def _networks(trials: Sequence[Trial]) -> list[Member]:
-    found: dict[str, Member] = {}
-    for trial in sorted(trials, key=lambda trial: trial.config["epochs"]):
-        acts = {name: value for name, value in trial.config.items() if name != "epochs"}
-        if trial.config["schedule"] == "cosine":  # its rates depend on the number of epochs
-            acts["epochs"] = trial.config["epochs"]
-        name = json.dumps([acts, trial.seed], sort_keys=True)
-        config = {**trial.config, "seed": trial.seed, "data_seed": trial.data_seed}
-        member = found.setdefault(name, Member(config, trial.seed, []))
-        member.config = config
-        member.trials.append(trial)
-    return list(found.values())
 
 
 class PackTraining:
