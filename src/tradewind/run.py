@@ -200,7 +200,8 @@ class Loop:
         now = time.monotonic()
         if now - self.last_line.get(event.key, 0.0) >= EPOCH_LINE_S:
             self.last_line[event.key] = now
-            self.journal.epoch({"key": event.key, "epoch": event.epoch, "scores": dict(event.scores)})
+            about = {"key": event.key, "epoch": event.epoch, "worker": event.worker}
+            self.journal.epoch({**about, "scores": dict(event.scores)})
         self.watch.epoch(event.worker, event.epoch, event.scores)
 
     def _record(self, event: Ended) -> None:

@@ -124,3 +124,17 @@ def best(
     if save is not None:
         save_weights(found, save)
     show_found({**found.record, "metric": found.metric, "value": found.value}, lambda _: best_page(found), as_json)
+
+
+@app.command(epilog="Example: tradewind serve runs/quick")
+def serve(
+    runs: Annotated[
+        list[Path] | None,
+        typer.Argument(metavar="[RUN]...", help="Run folders; all under runs/ if none is named."),
+    ] = None,
+    port: Annotated[int | None, typer.Option(metavar="P", help="Default: 8737, or a free one.")] = None,
+) -> None:
+    """The live page over run folders, until Ctrl-C."""
+    from tradewind.dashboard.server import serve as serve_page
+
+    serve_page(runs or [], port, typer.echo)

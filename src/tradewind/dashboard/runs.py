@@ -1,0 +1,163 @@
+"""The run folders that a page shows: those that were named, or all under runs/, each followed by a feed."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from tradewind.dashboard.feed import Feed
+from tradewind.errors import RunError, nearest
+from tradewind.folder import RunFolder, default_path
+
+STALE_S = 90.0  # a run that says it lives and has written nothing for so long
+MOST_RUNS = 500
+
+
+class Runs:
+    """Feeds by the name that pages use; a folder is never addressed by a path from outside."""
+
+    def __init__(self, given: Sequence[Path]) -> None:
+        self._given = list(given)
+        self.feeds: dict[str, Feed] = {}
+        self._paths: set[Path] = set()
+        self._counter: subprocess.Popen[str] | None = None
+        self._counted: dict[Path, dict[str, Any]] = {}
+        self._asked: set[tuple[Path, Any]] = set()
+        for path in self._given:
+            RunFolder.open(path)
+        self.find()
+
+    def find(self) -> None:
+        """Look for folders that are new."""
+        for path in self._given or _candidates():
+            place = path.resolve()
+            if place in self._paths or len(self._paths) >= MOST_RUNS or not (self._given or _is_run(path)):
+                continue
+            self._paths.add(place)
+            name, number = place.name, 1
+            while name in self.feeds:
+                number += 1
+                name = f"{place.name} ({number})"
+            self.feeds = {**self.feeds, name: Feed(path, name)}
+
+    def feed(self, name: str) -> Feed:
+        """The run of this name."""
+        if name not in self.feeds:
+            raise RunError(f"no run {name!r}; {nearest(name, self.feeds)}")
+        return self.feeds[name]
+
+    def poll(self) -> None:
+        """Read what is new in all of them."""
+        self.find()
+        for feed in list(self.feeds.values()):
+            feed.poll()
+        self._count()
+
+    def close(self) -> None:
+        """End what was started."""
+        if self._counter is not None and self._counter.poll() is None:
+            self._counter.terminate()
+            self._counter.wait()
+
+    def _count(self) -> None:
+        """How many trials a study has takes its workload to tell, which is imported by a process of its own."""
+        for feed in self.feeds.values():
+            if feed.state == "ready" and feed.total is None and not feed.edition:
+                feed.total = sum(feed.counts.values()), True
+                continue
+            known = self._counted.get(feed.path, {})
+            if feed.total is None and known.get("trials") is not None and known["edition"] == _edition(feed):
+                feed.total = known["trials"], known["exact"]
+                feed.version += 1
+                feed.changed = time.time()
+        if self._counter is not None and self._counter.poll() is None:
+            return
+        wanted = [feed for feed in self.feeds.values() if feed.state == "ready" and feed.total is None]
+        wanted = [feed for feed in wanted if (feed.path, _edition(feed)) not in self._asked]
+        self._asked |= {(feed.path, _edition(feed)) for feed in wanted}
+        if wanted:
+            wanted.sort(key=lambda feed: not feed.jobs)
+            call = [sys.executable, "-m", "tradewind.dashboard.counting", *(str(feed.path) for feed in wanted)]
+            quiet = subprocess.DEVNULL
+            self._counter = subprocess.Popen(call, stdin=quiet, stdout=subprocess.PIPE, stderr=quiet, text=True)
+            threading.Thread(target=self._hear, args=(self._counter,), daemon=True).start()
+
+    def _hear(self, counter: subprocess.Popen[str]) -> None:
+        assert counter.stdout is not None
+        with counter.stdout as lines:
+            for line in lines:
+                try:
+                    found = json.loads(line)
+                    self._counted[Path(found["run"])] = found
+                except (ValueError, TypeError, KeyError):
+                    continue  # the user's own module may print what it likes
+        counter.wait()
+
+
+def _edition(feed: Feed) -> Any:
+    return feed.edition.get("edition")
+
+
+def _candidates() -> list[Path]:
+    parent = default_path("x").parent
+    if not parent.is_dir():
+        return []
+    with os.scandir(parent) as entries:
+        return sorted(Path(entry.path) for entry in entries if entry.is_dir() and not entry.name.startswith("."))
+
+
+def _is_run(path: Path) -> bool:
+    try:
+        RunFolder.open(path)
+    except RunError:
+        return False
+    return True
+
+
+def summary(feed: Feed) -> dict[str, Any]:
+    """How far a run is, in one line of the list; costs nothing that grows with the run."""
+    with feed.lock:
+        counts, ended = dict(feed.counts), sum(feed.counts.values())
+        total, exact = feed.total or (None, False)
+        left = None if total is None else max(0, total - ended)
+        typical_s = _typical_s(feed)
+        written = max((span.finished for span in feed.spans), default=0.0)
+        written = max([written, *(max(one.at, one.heard) for one in feed.running.values())])
+        return {
+            "name": feed.name, "folder": str(feed.path), "study": feed.edition.get("study", {}).get("name", ""),
+            "state": _state(feed, left), "error": feed.error, "version": feed.version, "changed": feed.changed,
+            "trials": total, "exact": exact, **counts, "running": len(feed.running), "left": left,
+            "jobs": len(feed.jobs), "eta_s": _eta_s(feed, left, typical_s), "last_at": written or None,
+            "stale_after_s": max(STALE_S, 5 * typical_s), "damaged": feed.damaged,
+            "metric": feed.metric, "best": feed.best and {"value": feed.best[0], "trial": feed.best[1]},
+        }  # fmt: skip
+
+
+def _state(feed: Feed, left: int | None) -> str:
+    if feed.state != "ready":
+        return feed.state
+    if feed.jobs:
+        return "running"
+    if not sum(feed.counts.values()):
+        return "empty"
+    return "unfinished" if left else "ended"
+
+
+def _typical_s(feed: Feed) -> float:
+    spans = sorted(span.finished - span.started for span in feed.spans)
+    return spans[len(spans) // 2] if spans else 0.0
+
+
+def _eta_s(feed: Feed, left: int | None, typical_s: float) -> float | None:
+    """From the median time of the latest trials, as `tradewind status` does."""
+    if left == 0:
+        return 0.0
+    at_once = len(feed.running)
+    return round(typical_s * left / at_once, 1) if left and at_once and feed.spans else None
