@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 
 import tradewind
-from tradewind.pack import Pack, Trial
+from tradewind.pack import Pack, Trial, network_of
 from tradewind.schedule.packing import LARGEST, LOOK_AHEAD, Packing
 from tradewind.schedule.trials import Trials
 from tradewind.study import Study
@@ -75,6 +75,14 @@ def test_what_can_not_be_stacked_is_never_packed(name: str, values: list[Any]) -
     assert sorted(map(len, positions(packs))) == [2, 2]
     for pack in packs:
         assert len({json.dumps(trial.config[name]) for trial in pack.trials}) == 1
+
+
+@pytest.mark.parametrize("workers", [1, 2, 5])
+def test_trials_that_share_a_network_are_never_parted(workers: int) -> None:
+    packs = formed(storms({"epochs": [5, 10], "batch_size": [64, 128], "learning_rate": [0.1, 0.01, 0.001]}), workers)
+    networks = [{network_of(trial) for trial in pack.trials} for pack in packs]
+    assert sum(map(len, networks)) == len(set.union(*networks)) == 6
+    assert sum(len(pack.trials) for pack in packs) == 12
 
 
 def test_trials_on_other_data_are_never_packed() -> None:

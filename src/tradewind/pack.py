@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal, Protocol
@@ -54,6 +55,13 @@ class Pack:
 
     trials: tuple[Trial, ...]
     gang: Gang | None = None
+
+
+def network_of(trial: Trial) -> str:
+    """What trials that share a network have in common: all but their epochs, if these act on nothing else."""
+    longer = trial.config.get("schedule") == "cosine"  # its rates depend on the number of epochs
+    acts = {name: value for name, value in trial.config.items() if name != "epochs" or longer}
+    return json.dumps([acts, trial.seed], sort_keys=True)
 
 
 @dataclass(frozen=True, slots=True)

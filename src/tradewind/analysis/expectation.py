@@ -16,7 +16,7 @@ from tradewind.analysis.status import typical_s
 from tradewind.crew import choose_workers
 from tradewind.errors import RunError
 from tradewind.folder import default_path
-from tradewind.pack import FINAL, Pack, Trial
+from tradewind.pack import FINAL, Pack, Trial, network_of
 from tradewind.results import Results
 from tradewind.schedule.balance import Makespans, makespans
 from tradewind.schedule.packing import LOOK_AHEAD, Packing
@@ -150,10 +150,7 @@ def networks_of(trials: Sequence[Trial]) -> list[list[Trial]]:
     """Trials of a pack by the network that serves them: those that differ only in their epochs share one."""
     found: dict[str, list[Trial]] = {}
     for trial in trials:
-        # the rates of a cosine depend on the number of epochs
-        unlike = [] if trial.config.get("schedule") == "cosine" else ["epochs"]
-        acts = {name: value for name, value in trial.config.items() if name not in unlike}
-        found.setdefault(json.dumps([acts, trial.seed], sort_keys=True), []).append(trial)
+        found.setdefault(network_of(trial), []).append(trial)
     return list(found.values())
 
 

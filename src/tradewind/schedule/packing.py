@@ -10,7 +10,7 @@ from typing import Any
 from pydantic_core import to_json
 
 from tradewind import machine
-from tradewind.pack import Pack, Trial
+from tradewind.pack import Pack, Trial, network_of
 from tradewind.schedule.trials import Trials
 
 LOOK_AHEAD = 512  # trials among which companions are looked for
@@ -25,11 +25,13 @@ class Packing:
         self._apart = [name for name, known in trials.known.items() if not known.stacks and name != "epochs"]
         self._devices = "devices" in trials.known
         self._packs = bool(trials.known) and trials.study.purpose == "tune"
-        self._waiting: dict[bytes, deque[Trial]] = {}  # by what they must have in common, first come first
+        # by what they must have in common, first come first, and by the network that serves them
+        self._waiting: dict[bytes, dict[str, list[Trial]]] = {}
         self._split: deque[Pack] = deque()
 
     def __len__(self) -> int:
-        return sum(map(len, self._waiting.values())) + sum(len(pack.trials) for pack in self._split)
+        waiting = sum(len(trials) for group in self._waiting.values() for trials in group.values())
+        return waiting + sum(len(pack.trials) for pack in self._split)
 
     def next(self, draw: Callable[[], Trial | None]) -> Pack | None:
         """A pack to hand out now, or None where there is none at the moment."""
@@ -41,14 +43,18 @@ class Packing:
         waiting = len(self)
         while waiting < self._ahead and (trial := draw()):
             self._ahead = min(LOOK_AHEAD, 4 * self._workers * _largest(trial))  # other jobs want work, too
-            self._waiting.setdefault(self._common(trial), deque()).append(trial)
+            # a gang trains one trial at a time
+            network = network_of(trial) if trial.config["devices"] == 1 else trial.key
+            self._waiting.setdefault(self._common(trial), {}).setdefault(network, []).append(trial)
             waiting += 1
         if not self._waiting:
             return None
         common, group = next(iter(self._waiting.items()))
+        networks = sum(map(len, self._waiting.values()))
+        first = next(iter(group.values()))[0]
         # no larger than leaves work for all workers
-        size = min(_largest(group[0]), len(group), math.ceil(waiting / self._workers))
-        pack = Pack(tuple(group.popleft() for _ in range(size)))
+        size = min(_largest(first), len(group), math.ceil(networks / self._workers))
+        pack = Pack(tuple(trial for name in list(group)[:size] for trial in group.pop(name)))
         if not group:
             del self._waiting[common]
         return pack

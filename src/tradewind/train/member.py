@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
@@ -10,7 +9,7 @@ from dataclasses import dataclass, field, replace
 import torch
 
 from tradewind.folder import RunFolder
-from tradewind.pack import Config, Trial
+from tradewind.pack import Config, Trial, network_of
 from tradewind.train.checkpoint import MOST_SHARE, Progress, read, save_tensors
 from tradewind.train.stack import Stack
 from tradewind.train.stacked import Stacked
@@ -54,12 +53,8 @@ def members_of(trials: Sequence[Trial], folder: RunFolder) -> list[Member]:
 def _networks(trials: Sequence[Trial]) -> list[Member]:
     found: dict[str, Member] = {}
     for trial in sorted(trials, key=lambda trial: trial.config["epochs"]):
-        acts = {name: value for name, value in trial.config.items() if name != "epochs"}
-        if trial.config["schedule"] == "cosine":  # its rates depend on the number of epochs
-            acts["epochs"] = trial.config["epochs"]
-        name = json.dumps([acts, trial.seed], sort_keys=True)
         config = {**trial.config, "seed": trial.seed, "data_seed": trial.data_seed}
-        member = found.setdefault(name, Member(config, trial.seed, []))
+        member = found.setdefault(network_of(trial), Member(config, trial.seed, []))
         member.config = config
         member.trials.append(trial)
     return list(found.values())
