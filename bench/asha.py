@@ -27,9 +27,11 @@ SPACE = {
 
 def study(seed: int, search: dict[str, Any]) -> Study:
     """The same 81 networks on the same storms, by one search or another."""
-    data = {"train": 2048, "validation": 2048, "test": 512}
-    return Study(name="asha", workload="storm", data=data, space=SPACE, fixed={"epochs": 9, "optimizer": "adamw"},
-                 search=search, seed=seed, data_seed=seed)  # fmt: skip
+    data = {"train": 1024, "validation": 1024, "test": 256}
+    fixed = {"epochs": 9, "optimizer": "adamw", "batch_size": 32}
+    return Study(
+        name="asha", workload="storm", data=data, space=SPACE, fixed=fixed, search=search, seed=seed, data_seed=seed
+    )
 
 
 def measured(seed: int, search: dict[str, Any]) -> dict[str, float]:

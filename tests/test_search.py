@@ -396,11 +396,26 @@ def test_a_trial_that_ends_before_its_rung_is_compared_there_and_not_promoted() 
     assert [(p.number, p.until) for p in search.ask(1)] == [(1, None)]
 
 
+def test_a_grid_under_halving_is_tried_in_a_random_order_so_that_few_are_promoted() -> None:
+    """Values that grow better and better: in that order half of them would be let go on to the end."""
+    points = Points({"x": list(range(81))}, (), {"epochs": 9})
+    search = adaptive(Settings("grid", halving="asha", directions=("maximize",)), points)
+    trained: dict[int, int] = {}
+    while proposals := search.ask(2):
+        for proposal in proposals:
+            x, epoch = proposal.values["x"], proposal.until or 9
+            trained[x] = epoch
+            search.tell(Told(proposal.number, {"x": x}, "paused" if proposal.until else "done", epoch, (float(x),)))
+    assert len(trained) == 81
+    assert sum(trained.values()) <= 81 * 9 / 3
+    assert trained[80] == 9
+
+
 def test_the_rungs_of_a_config_end_below_its_own_epochs() -> None:
     points = Points({"epochs": [1, 2, 9, 30]})
     search = adaptive(Settings("grid", halving="asha"), points)
     firsts = search.ask(4)
-    assert [(p.values["epochs"], p.until) for p in firsts] == [(1, None), (2, 1), (9, 1), (30, 1)]
+    assert {p.values["epochs"]: p.until for p in firsts} == {1: None, 2: 1, 9: 1, 30: 1}
     steps = ladder(1, 30, 3, hyperband=False)
     assert steps.rungs == (1, 3, 9, 27)
     assert [steps.after(0, epoch, 9) for epoch in (0, 1, 3, 8)] == [1, 3, None, None]

@@ -94,7 +94,9 @@ def adaptive(settings: Settings, points: Points) -> Search:
         search = Sampled(points, settings.method, options, settings.directions, settings.seed, settings.trials)
     else:
         index = indexed(settings, points)
-        search = InOrder(index, order(settings, index, 1, "tune"))
+        # in its natural order a grid may grow better and better, and halving would let nearly all go on
+        mixed = settings.method == "grid" and settings.halving
+        search = InOrder(index, order(settings, index, 1, "time" if mixed else "tune"))
     if settings.halving:
         steps = ladder(settings.min_epochs, points.most_epochs() or 1, settings.eta, settings.halving == "hyperband")
         search = Halved(search, steps, settings.directions, points.constants.get("epochs"))
