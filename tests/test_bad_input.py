@@ -116,7 +116,10 @@ STUDIES = [
     ({**STUDY, "where": ["__import__('os').system('touch pwned')"]}, "allowed: names without a leading _, num"),
     ({**STUDY, "where": ["().__class__.__base__.__subclasses__()"]}, "allowed: names without a leading _, numbers, "),
     ({**STUDY, "where": ["open('pwned', 'w')"]}, "allowed: names without a leading _, numbers, "),
-    ({**STUDY, "workload": "strom"}, "workload 'strom': did you mean 'storm'? allowed: digits, images, nodules, storm, "),
+    (
+        {**STUDY, "workload": "strom"},
+        "workload 'strom': did you mean 'storm'? allowed: digits, images, nodules, storm, or \"module:name\"",
+    ),
     ({**STUDY, "workload": "nowhere:f"}, "importing nowhere raised ModuleNotFoundError: No module named 'nowhere'"),
     ({**STUDY, "workload": "nowhere.py:f"}, "nowhere.py:f': no such file: "),
     ({**STUDY, "workload": "work:ff"}, "work has no 'ff'; did you mean 'f'? allowed: curved, f, noisy, odd_text"),

@@ -565,7 +565,6 @@ def test_a_damaged_folder_is_told_and_the_others_are_shown(tmp_path: Path) -> No
     runs = Runs([good, bad])
     (bad / "run.json").write_text("{")
     runs.poll()
-    runs.close()
     states = {feed.name: summary(feed)["state"] for feed in runs.feeds.values()}
     assert states == {"good": "ended", "bad": "error"}
     assert "can't be read" in runs.feeds["bad"].error

@@ -272,8 +272,10 @@ def extend(folder: RunFolder, trials: Trials) -> None:
             )
     elif imported:
         raise RunError(f"{folder.path}: holds imported results; choose another --out")
-    if study.edition(trials.metric) != edition:
-        folder.keep_edition(study.digest(), study.edition(trials.metric))
+    count, exact = trials.count()  # so that who looks at the folder need not import the user's modules to know
+    found = {**study.edition(trials.metric), "trials": count, "exact": exact}
+    if found != edition:
+        folder.keep_edition(study.digest(), found)
 
 
 @contextmanager

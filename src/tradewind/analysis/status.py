@@ -34,6 +34,8 @@ def _total(folder: RunFolder, ended: int) -> tuple[int, bool]:
     edition = folder.edition()
     if not edition:
         return ended, True
+    if "trials" in edition:
+        return int(edition["trials"]), bool(edition["exact"])
     try:
         return Trials(Study.of_edition(edition)).count()
     except Mistake:

@@ -46,7 +46,6 @@ class Feed:
         self.error = ""
         self.version = 0
         self.changed = time.time()
-        self.total: tuple[int, bool] | None = None  # trials of the study, and whether that is exact
         self.running: dict[str, Running] = {}
         self.jobs: set[str] = set()
         self.spans: deque[Span] = deque(maxlen=MOST_SPANS)
@@ -63,6 +62,13 @@ class Feed:
         self._bad, self._numbered, self._looked = 0, 0, 0.0
         self._stamp: tuple[int, int] = (0, 0)
         self._again = 0.0
+
+    @property
+    def total(self) -> tuple[int | None, bool]:
+        """The trials of the study, as its run has said, and whether that is exact; of imports all there are."""
+        if not self.edition:
+            return sum(self.counts.values()), True
+        return self.edition.get("trials"), bool(self.edition.get("exact"))
 
     @property
     def bytes_read(self) -> int:
@@ -146,7 +152,7 @@ class Feed:
     def _study(self) -> None:
         with self.lock:
             self.edition = self.folder.edition()
-            self.total, self._results = None, None
+            self._results = None
             self.version += 1
 
     def _replay(self, path: Path, end: int) -> None:

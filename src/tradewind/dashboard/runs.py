@@ -2,12 +2,7 @@
 
 from __future__ import annotations
 
-import json
 import os
-import subprocess
-import sys
-import threading
-import time
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -27,9 +22,6 @@ class Runs:
         self._given = list(given)
         self.feeds: dict[str, Feed] = {}
         self._paths: set[Path] = set()
-        self._counter: subprocess.Popen[str] | None = None
-        self._counted: dict[Path, dict[str, Any]] = {}
-        self._asked: set[tuple[Path, Any]] = set()
         for path in self._given:
             RunFolder.open(path)
         self.find()
@@ -58,51 +50,6 @@ class Runs:
         self.find()
         for feed in list(self.feeds.values()):
             feed.poll()
-        self._count()
-
-    def close(self) -> None:
-        """End what was started."""
-        if self._counter is not None and self._counter.poll() is None:
-            self._counter.terminate()
-            self._counter.wait()
-
-    def _count(self) -> None:
-        """How many trials a study has takes its workload to tell, which is imported by a process of its own."""
-        for feed in self.feeds.values():
-            if feed.state == "ready" and feed.total is None and not feed.edition:
-                feed.total = sum(feed.counts.values()), True
-                continue
-            known = self._counted.get(feed.path, {})
-            if feed.total is None and known.get("trials") is not None and known["edition"] == _edition(feed):
-                feed.total = known["trials"], known["exact"]
-                feed.version += 1
-                feed.changed = time.time()
-        if self._counter is not None and self._counter.poll() is None:
-            return
-        wanted = [feed for feed in self.feeds.values() if feed.state == "ready" and feed.total is None]
-        wanted = [feed for feed in wanted if (feed.path, _edition(feed)) not in self._asked]
-        self._asked |= {(feed.path, _edition(feed)) for feed in wanted}
-        if wanted:
-            wanted.sort(key=lambda feed: not feed.jobs)
-            call = [sys.executable, "-m", "tradewind.dashboard.counting", *(str(feed.path) for feed in wanted)]
-            quiet = subprocess.DEVNULL
-            self._counter = subprocess.Popen(call, stdin=quiet, stdout=subprocess.PIPE, stderr=quiet, text=True)
-            threading.Thread(target=self._hear, args=(self._counter,), daemon=True).start()
-
-    def _hear(self, counter: subprocess.Popen[str]) -> None:
-        assert counter.stdout is not None
-        with counter.stdout as lines:
-            for line in lines:
-                try:
-                    found = json.loads(line)
-                    self._counted[Path(found["run"])] = found
-                except (ValueError, TypeError, KeyError):
-                    continue  # the user's own module may print what it likes
-        counter.wait()
-
-
-def _edition(feed: Feed) -> Any:
-    return feed.edition.get("edition")
 
 
 def _candidates() -> list[Path]:
@@ -125,7 +72,7 @@ def summary(feed: Feed) -> dict[str, Any]:
     """How far a run is, in one line of the list; costs nothing that grows with the run."""
     with feed.lock:
         counts, ended = dict(feed.counts), sum(feed.counts.values())
-        total, exact = feed.total or (None, False)
+        total, exact = feed.total
         left = None if total is None else max(0, total - ended)
         typical_s = _typical_s(feed)
         written = max((span.finished for span in feed.spans), default=0.0)

@@ -113,7 +113,6 @@ def make_app(runs: Runs, port: int) -> tuple[Guard, Dashboard]:
         following.cancel()
         with contextlib.suppress(asyncio.CancelledError):
             await following
-        runs.close()
 
     files = {path.name: (path.read_bytes(), KINDS[path.suffix]) for path in STATIC.iterdir() if path.suffix in KINDS}
 
