@@ -1,0 +1,99 @@
+"""A training step of M storm networks as one CUDA graph, with kernels of our own and without, and what is in it.
+
+    python bench/steps.py [--save bench/results/steps-h200.json]
+
+Samples per second over all networks and seconds for an epoch of 138,963 storms: the least of three epochs of 20,000
+after one to warm up. What it takes to make the graph is beside it, which is most where kernels are still to be
+compiled. The kernels of a step come from torch's profiler, ten replays.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import time
+from datetime import date
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch.profiler import ProfilerActivity, profile
+
+from tradewind import Study, machine
+from tradewind.bench import installed
+from tradewind.schedule.trials import Trials
+from tradewind.train.plain import load
+from tradewind.train.stack import Stack
+from tradewind.train.stacked import Stacked
+from tradewind.train.steps import Steps
+from tradewind.workloads.storm import Storm
+
+TRAIN, FULL = 20_000, 138_963
+CASES = [
+    {"networks": networks, "batch_size": batch_size, "precision": precision, "augment": augment}
+    for networks, batch_size, precision, augment in (
+        (64, 128, "bf16", "none"), (64, 1024, "bf16", "none"), (64, 128, "bf16", "live"), (1, 128, "bf16", "none"),
+        (1, 1024, "bf16", "none"), (1, 128, "bf16", "live"), (1, 128, "fp32", "none"), (1, 128, "tf32", "none"),
+    )
+]  # fmt: skip
+
+
+def steps_of(case: dict[str, Any], fuses: bool) -> tuple[Steps, torch.Tensor]:
+    """The steps of a case, and the rates of its networks."""
+    data = {"train": TRAIN, "validation": 0, "test": 512}
+    fixed = {"device": "cuda", **{name: value for name, value in case.items() if name != "networks"}}
+    trials = Trials(Study(name="steps", workload="storm", data=data, repeats=case["networks"], fixed=fixed))
+    configs = [{**trials[k].config, "seed": trials[k].seed, "data_seed": 0} for k in range(case["networks"])]
+    storm, models = Storm(**data), []
+    sets = load(storm.data(configs[0]), configs[0], torch.device("cuda"), torch.float32)
+    for config in configs:
+        torch.manual_seed(config["seed"])
+        models.append(storm.model(config).cuda().to(memory_format=torch.channels_last))
+    stack = Stack(models, [config["seed"] for config in configs], storm, case["precision"])
+    if not fuses:
+        stack._fused, stack.fuses = None, False
+    rates = torch.full((case["networks"], 1), 1e-3, device="cuda")
+    return Steps(stack, Stacked(stack.rows, configs), sets.train, configs[0]), rates
+
+
+def measured(case: dict[str, Any], fuses: bool) -> dict[str, Any]:
+    """Seconds of an epoch and of making the graph, and the kernels of a step."""
+    began = time.perf_counter()
+    steps, rates = steps_of(case, fuses)
+    torch.cuda.synchronize()
+    making_s, seconds = time.perf_counter() - began, list[float]()
+    for epoch in range(1, 5):
+        began = time.perf_counter()
+        steps.epoch(epoch, rates)
+        torch.cuda.synchronize()
+        seconds.append(time.perf_counter() - began)
+    with profile(activities=[ProfilerActivity.CUDA]) as seen:
+        for _ in range(10):
+            steps._graph.replay()  # type: ignore[union-attr]
+        torch.cuda.synchronize()
+    kernels = sorted(seen.key_averages(), key=lambda one: -one.device_time_total)[:20]
+    least = min(seconds[1:])
+    return {
+        **case, "kernels_of_our_own": fuses, "epochs_s": seconds, "making_s": making_s,
+        "samples_per_s": case["networks"] * TRAIN / least, "full_epoch_s": least / TRAIN * FULL,
+        "kernels_us": {one.key[:80]: one.device_time_total / 10 for one in kernels},
+    }  # fmt: skip
+
+
+def main() -> None:
+    """Every case in bf16 both ways, the others as they are; the file is written after each."""
+    options = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    options.add_argument("--save", type=Path, default=Path("steps.json"))
+    chosen = options.parse_args()
+    facts = {key: value for key, value in machine.facts().items() if key != "host"}
+    found: dict[str, Any] = {"machine": facts, "versions": {name: installed(name) for name in ("torch", "triton")},
+                             "date": date.today().isoformat(), "cases": []}  # fmt: skip
+    for case in CASES:
+        for fuses in (True, False) if case["precision"] == "bf16" else (False,):
+            found["cases"].append(one := measured(case, fuses))
+            chosen.save.write_text(json.dumps(found, indent=1) + "\n")
+            print({name: one[name] for name in (*case, "kernels_of_our_own", "samples_per_s", "full_epoch_s")})
+
+
+if __name__ == "__main__":
+    main()
