@@ -34,10 +34,10 @@ def adam(
     mean = tl.load(first + at, mask=here)
     mean = mean + (1.0 - beta1) * (gradient - mean)
     square = tl.load(second + at, mask=here) * beta2 + (1.0 - beta2) * gradient * gradient
-    spread = tl.sqrt_rn(square) / tl.sqrt_rn(bias2) + epsilon
+    spread = tl.div_rn(tl.sqrt_rn(square), tl.sqrt_rn(bias2)) + epsilon  # rounded as torch does, not approximately
     tl.store(first + at, mean, mask=here)
     tl.store(second + at, square, mask=here)
-    tl.store(parameters + at, value - (rate / bias1) * (mean / spread), mask=here)
+    tl.store(parameters + at, value - tl.div_rn(rate, bias1) * tl.div_rn(mean, spread), mask=here)
 
 
 @triton.jit
