@@ -11,12 +11,12 @@ from __future__ import annotations
 import argparse
 import json
 import tempfile
-from datetime import date
 from pathlib import Path
 from statistics import median
 from typing import Any
 
-from tradewind import Study, machine, run
+from tradewind import Study, run
+from tradewind.bench import about
 
 SPACE = {
     "learning_rate": [1e-4, 2e-4, 5e-4, 1e-3, 2e-3, 5e-3, 1e-2, 2e-2, 5e-2],
@@ -50,8 +50,7 @@ def main() -> None:
     options.add_argument("--save", type=Path, default=Path("asha.json"))
     options.add_argument("--seeds", type=int, default=10)
     chosen = options.parse_args()
-    facts = {key: value for key, value in machine.facts().items() if key != "host"}
-    found: dict[str, Any] = {"date": date.today().isoformat(), "machine": facts, "pairs": []}
+    found: dict[str, Any] = {**about(), "pairs": []}
     for seed in range(chosen.seeds):
         grid, asha = measured(seed, {}), measured(seed, {"halving": "asha", "min_epochs": 1, "eta": 3})
         found["pairs"].append({"seed": seed, "grid": grid, "asha": asha})

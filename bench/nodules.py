@@ -12,12 +12,12 @@ import argparse
 import json
 import os
 import tempfile
-import time
 from pathlib import Path
 from statistics import median
 from typing import Any
 
 from tradewind import Study, machine, run
+from tradewind.bench import about
 
 TARGET, MAX_EPOCHS, PAPER_EPOCHS = 0.0016384, 400, 100
 USUAL = Path(os.environ.get("TRADEWIND_DATA", Path(__file__).parents[2] / "shared" / "data"))
@@ -71,14 +71,13 @@ def main() -> None:
     parser.add_argument("--target", type=float, default=TARGET)
     chosen = parser.parse_args()
 
-    facts = {key: value for key, value in machine.facts().items() if key != "host"}
     samples: list[dict[str, Any]] = []
     for shrink in chosen.shrink:
         for correlations in chosen.correlations:
             samples.append(outcome(chosen, {"shrink": shrink, "correlations": correlations}))
             print(line(samples[-1]), flush=True)
             if chosen.save:
-                heading = {"benchmark": "nodules", "date": time.strftime("%Y-%m-%d"), "machine": facts}
+                heading = {"benchmark": "nodules", **about()}
                 target = {"target": chosen.target, "max_epochs": chosen.max_epochs, "paper_epochs": PAPER_EPOCHS}
                 chosen.save.write_text(json.dumps({**heading, **target, "samples": samples}, indent=1) + "\n")
     print(machine.name())

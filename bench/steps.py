@@ -12,15 +12,14 @@ from __future__ import annotations
 import argparse
 import json
 import time
-from datetime import date
 from pathlib import Path
 from typing import Any
 
 import torch
 from torch.profiler import ProfilerActivity, profile
 
-from tradewind import Study, machine
-from tradewind.bench import installed
+from tradewind import Study
+from tradewind.bench import about, installed
 from tradewind.schedule.trials import Trials
 from tradewind.train.plain import load
 from tradewind.train.stack import Stack
@@ -85,9 +84,8 @@ def main() -> None:
     options = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     options.add_argument("--save", type=Path, default=Path("steps.json"))
     chosen = options.parse_args()
-    facts = {key: value for key, value in machine.facts().items() if key != "host"}
-    found: dict[str, Any] = {"machine": facts, "versions": {name: installed(name) for name in ("torch", "triton")},
-                             "date": date.today().isoformat(), "cases": []}  # fmt: skip
+    versions = {name: installed(name) for name in ("torch", "triton")}
+    found: dict[str, Any] = {**about(), "versions": versions, "cases": []}
     for case in CASES:
         for fuses in (True, False) if case["precision"] == "bf16" else (False,):
             found["cases"].append(one := measured(case, fuses))

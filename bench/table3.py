@@ -14,12 +14,11 @@ import argparse
 import json
 import tempfile
 import time
-from datetime import date
 from pathlib import Path
 from typing import Any
 
-from tradewind import Study, machine, run
-from tradewind.bench import installed
+from tradewind import Study, run
+from tradewind.bench import about, installed
 from tradewind.studies import path_of
 from tradewind.workloads.storms import best_device, storms_cached
 
@@ -56,9 +55,8 @@ def main() -> None:
     options.add_argument("--parts", nargs="+", default=["tune", "tune", "time"], choices=["tune", "time"])
     options.add_argument("--precision", default="auto")
     chosen = options.parse_args()
-    facts = {key: value for key, value in machine.facts().items() if key != "host"}
-    found: dict[str, Any] = {"machine": facts, "versions": {name: installed(name) for name in ("torch", "triton")},
-                             "date": date.today().isoformat(), "runs": []}  # fmt: skip
+    versions = {name: installed(name) for name in ("torch", "triton")}
+    found: dict[str, Any] = {**about(), "versions": versions, "runs": []}
     storms_cached(138_963 + 44_760, 0, best_device("auto"))
     for part in chosen.parts:
         found["runs"].append(measured(part, chosen.precision))

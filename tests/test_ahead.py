@@ -27,7 +27,7 @@ from tradewind.errors import DataError, WorkloadError
 from tradewind.machine import cores
 from tradewind.train import ahead, batches, recipe
 from tradewind.train.ahead import Stored, checksum, stored
-from tradewind.train.batches import Samples, TrainingBatches, balanced_rows, prepared, training_batches
+from tradewind.train.batches import Samples, TrainingBatches, balanced_rows, batches_of, prepared
 from tradewind.train.hyperparameters import TRAINING
 from tradewind.train.recipe import Recipe
 from tradewind.workloads.contract import Data, Split
@@ -73,9 +73,13 @@ def ahead_of_time(data: Data, **given: Any) -> Stored:
     return found
 
 
+def batches_from(split: Split, data: Data, chosen: Config, dtype: torch.dtype) -> TrainingBatches:
+    return batches_of(Samples.of(split, CPU, dtype), isinstance(split, Stored), data, chosen)
+
+
 def seen(data: Data, dtype: torch.dtype = torch.float32, **given: Any) -> TrainingBatches:
     chosen = config(**given)
-    return training_batches(prepared(data, chosen)[0], data, chosen, CPU, dtype)
+    return batches_from(prepared(data, chosen)[0], data, chosen, dtype)
 
 
 def whole_epoch(found: TrainingBatches, epoch: int) -> tuple[torch.Tensor, torch.Tensor]:
@@ -205,7 +209,7 @@ def test_batches_from_a_store_are_those_of_the_same_samples_in_memory() -> None:
     in_memory = Split(np.moveaxis(np.array(np.moveaxis(found.inputs, 1, -1)), -1, 1), found.targets)
     for dtype in (torch.float32, torch.float64):
         chosen = config(augment="pre", data_multiplier=2)
-        mapped, plain = (training_batches(split, data, chosen, CPU, dtype) for split in (found, in_memory))
+        mapped, plain = (batches_from(split, data, chosen, dtype) for split in (found, in_memory))
         assert mapped.samples.inputs.dtype == torch.float32
         for one, other in zip(whole_epoch(mapped, 1), whole_epoch(plain, 1), strict=True):
             assert one.dtype == other.dtype == dtype

@@ -29,7 +29,8 @@ from tradewind.pack import Outcome, Pack, Report, Task, Trial
 from tradewind.schedule.trials import Trials
 from tradewind.study import Study
 from tradewind.train import checkpoint
-from tradewind.train.batches import TrainingBatches, epoch_order, prepared, training_batches
+from tradewind.train.ahead import Stored
+from tradewind.train.batches import Samples, TrainingBatches, batches_of, epoch_order, prepared
 from tradewind.train.dropout import keyed, set_samples
 from tradewind.train.trainer import Trainer
 from tradewind.workloads.networks import StormNetwork
@@ -315,7 +316,8 @@ def batches(folder: Path, **fixed: Any) -> tuple[TrainingBatches, float]:
     config = {**trial.config, "seed": trial.seed, "data_seed": trial.data_seed}
     data = Storm(**DATA).data(config)
     split, times = prepared(data, config)
-    return training_batches(split, data, config, CPU, torch.float32), times["prepare_s"]
+    samples = Samples.of(split, CPU, torch.float32)
+    return batches_of(samples, isinstance(split, Stored), data, config), times["prepare_s"]
 
 
 def whole_epoch(folder: Path, epoch: int, **fixed: Any) -> tuple[torch.Tensor, torch.Tensor]:

@@ -32,6 +32,12 @@ def installed(package: str) -> str:
         return ""
 
 
+def about() -> dict[str, Any]:
+    """When and on what something is measured; without the host's name, since results are for others to read."""
+    facts = {key: value for key, value in machine.facts().items() if key != "host"}
+    return {"date": time.strftime("%Y-%m-%d"), "machine": facts}
+
+
 def listing() -> str:
     """The benchmarks with what they measure."""
     return "\n".join(f"{name:12s} {what}" for name, what in BENCHMARKS.items())
@@ -45,8 +51,7 @@ def measure(name: str, save: Path | None, parts: Sequence[str] = ()) -> str:
     if parts and not hasattr(module, "PARTS"):
         raise Mistake(f"--part {parts[0]}: the benchmark {name} has no parts")
     measured = module.measure(parts) if parts else module.measure()
-    facts = {key: value for key, value in machine.facts().items() if key != "host"}  # results are for others to read
-    found = {"benchmark": name, "date": time.strftime("%Y-%m-%d"), "machine": facts, **measured}
+    found = {"benchmark": name, **about(), **measured}
     if save is not None:
         save.write_text(json.dumps(found, indent=1) + "\n")
     return f"{module.page(found)}\n{machine.name()}, {found['date']}"

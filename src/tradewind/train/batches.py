@@ -134,15 +134,8 @@ class TrainingBatches:
             yield self.batch(index, epoch)
 
 
-def training_batches(
-    split: Split, data: Data, config: Config, device: torch.device, dtype: torch.dtype
-) -> TrainingBatches:
-    """How a trial sees its training samples, which `prepared` has made ready."""
-    return batches_of(Samples.of(split, device, dtype), isinstance(split, Stored), data, config)
-
-
 def batches_of(samples: Samples, stored: bool, data: Data, config: Config) -> TrainingBatches:
-    """The same from samples that are on their device; of stored ones there is one for every index."""
+    """How a trial sees its training samples; of stored ones there is one for every index."""
     rows = balanced_rows(data.train.targets, config["positive_copies"])
     repeats = len(rows) > len(data.train) and not stored
     sources = torch.from_numpy(rows).to(samples.targets.device) if repeats else None

@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
 
+from tradewind.errors import DataError
 from tradewind.pack import Config, Value
 
 if TYPE_CHECKING:
@@ -72,6 +73,14 @@ class Data:
     validation: Split | None
     test: Split
     vectors: tuple[tuple[int, int], ...] = ()
+
+
+def check_counts(train: Value, validation: Value, test: Value, seed: Value) -> None:
+    """Refuse numbers of samples, or a seed, that can't be; None is for the workload to fill in."""
+    lowest = {"train": (train, 1), "validation": (validation, 0), "test": (test, 1), "seed": (seed, 0)}
+    for name, (value, low) in lowest.items():
+        if value is not None and (type(value) is not int or value < low):
+            raise DataError(f"{name}: found {value!r}; allowed: whole numbers from {low}")
 
 
 class Workload(Protocol):

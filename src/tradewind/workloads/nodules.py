@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from tradewind.errors import DataError, nearest
 from tradewind.pack import Config, Value
-from tradewind.workloads.contract import Data, Hyperparameter, Split
+from tradewind.workloads.contract import Data, Hyperparameter, Split, check_counts
 
 if TYPE_CHECKING:
     import numpy as np
@@ -58,10 +58,7 @@ class Nodules:
     ) -> None:
         if source not in SOURCES:
             raise DataError(f"source: found {source!r}; {nearest(str(source), SOURCES)}")
-        lowest = {"train": (train, 1), "validation": (validation, 0), "test": (test, 1), "seed": (seed, 0)}
-        for name, (value, low) in lowest.items():
-            if value is not None and (type(value) is not int or value < low):
-                raise DataError(f"{name}: found {value!r}; allowed: whole numbers from {low}")
+        check_counts(train, validation, test, seed)
         if (source == "file") != bool(path):
             raise DataError(f"path: found {path!r}; source file needs the path of an .npz file, and no other has one")
         self.source, self.path, self.seed = source, path, seed

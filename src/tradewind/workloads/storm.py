@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from tradewind.errors import DataError, nearest
 from tradewind.pack import Config
-from tradewind.workloads.contract import Data, Hyperparameter, Split
+from tradewind.workloads.contract import Data, Hyperparameter, Split, check_counts
 from tradewind.workloads.label_rules import RULES
 
 if TYPE_CHECKING:
@@ -54,10 +54,7 @@ class Storm:
     ) -> None:
         if source not in SOURCES:
             raise DataError(f"source: found {source!r}; {nearest(str(source), SOURCES)}")
-        lowest = {"train": (train, 1), "validation": (validation, 0), "test": (test, 1), "seed": (seed, 0)}
-        for name, (value, low) in lowest.items():
-            if value is not None and (type(value) is not int or value < low):
-                raise DataError(f"{name}: found {value!r}; allowed: whole numbers from {low}")
+        check_counts(train, validation, test, seed)
         if rule not in RULES:
             raise DataError(f"rule: found {rule!r}; {nearest(str(rule), RULES)}")
         if source == "files" and not folder:
