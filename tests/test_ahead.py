@@ -68,7 +68,7 @@ def config(**given: Any) -> Config:
 
 
 def ahead_of_time(data: Data, **given: Any) -> Stored:
-    found, _ = prepared(data, config(augment="pre", **given))
+    found, _ = prepared(data, config(augment="pre", **given), CPU)
     assert isinstance(found, Stored)
     return found
 
@@ -79,7 +79,7 @@ def batches_from(split: Split, data: Data, chosen: Config, dtype: torch.dtype) -
 
 def seen(data: Data, dtype: torch.dtype = torch.float32, **given: Any) -> TrainingBatches:
     chosen = config(**given)
-    return batches_from(prepared(data, chosen)[0], data, chosen, dtype)
+    return batches_from(prepared(data, chosen, CPU)[0], data, chosen, dtype)
 
 
 def whole_epoch(found: TrainingBatches, epoch: int) -> tuple[torch.Tensor, torch.Tensor]:
@@ -230,12 +230,12 @@ def test_a_store_is_named_by_what_its_samples_depend_on() -> None:
 
 def test_what_making_took_is_told_to_every_trial() -> None:
     data = some_data()
-    first, second = (prepared(data, config(augment="pre", data_multiplier=2))[1] for _ in range(2))
+    first, second = (prepared(data, config(augment="pre", data_multiplier=2), CPU)[1] for _ in range(2))
     assert first == second
     assert first["prepare_s"] > 0
     assert first["prepare_bytes"] == 400 * 8 * 8 * 3 * 4
     assert first["prepare_mb_per_s"] == pytest.approx(first["prepare_bytes"] / 1e6 / first["prepare_s"])
-    assert prepared(data, config(augment="live"))[1] == {"prepare_s": 0.0}
+    assert prepared(data, config(augment="live"), CPU)[1] == {"prepare_s": 0.0}
 
 
 def test_a_store_is_brought_to_a_device_in_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -256,6 +256,19 @@ def test_a_gpu_gets_the_samples_of_a_store(monkeypatch: pytest.MonkeyPatch) -> N
     assert samples.stored is None
     index = torch.tensor([399, 0, 131, 130])
     np.testing.assert_array_equal(samples.rows(index.cuda()).cpu().numpy(), found.inputs[index.numpy()])
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device")
+def test_a_gpu_makes_the_store_of_a_trial_on_it_and_moves_samples_as_a_cpu_does() -> None:
+    data, chosen = some_data(), config(augment="pre", data_multiplier=3)
+    by_cpu, by_gpu = (prepared(data, chosen, torch.device(name))[0] for name in ("cpu", "cuda"))
+    assert isinstance(by_cpu, Stored)
+    assert isinstance(by_gpu, Stored)
+    assert by_cpu.path != by_gpu.path
+    np.testing.assert_array_equal(by_gpu.inputs[:200], data.train.inputs)
+    np.testing.assert_allclose(by_gpu.inputs, by_cpu.inputs, atol=2e-4)
+    np.testing.assert_array_equal(by_gpu.targets, by_cpu.targets)
 
 
 # Several processes, and their deaths.
@@ -565,12 +578,12 @@ def test_targets_that_can_not_be_balanced_fail_before_training(tmp_path: Path, w
 
 def test_a_recipe_hashes_its_inputs_once() -> None:
     data = some_data()
-    one = Recipe(data.train, np.arange(200), 1, Augmentation(), WIND, 0)
+    one = Recipe(data.train, np.arange(200), 1, Augmentation(), WIND, 0, CPU)
     first = one.name()
     data.train.inputs[:] = 0  # nobody does so: it only shows that they are not read again
     assert one.name() == first
     assert (
-        Recipe(Split(data.train.inputs, data.train.targets), np.arange(200), 1, Augmentation(), WIND, 0).name()
+        Recipe(Split(data.train.inputs, data.train.targets), np.arange(200), 1, Augmentation(), WIND, 0, CPU).name()
         != first
     )
     assert stored(one).seconds > 0

@@ -16,8 +16,9 @@ from typing import Any
 import pytest
 
 import tradewind
+from tradewind import machine
 from tradewind.pack import Pack, Trial, network_of
-from tradewind.schedule.packing import LARGEST, LOOK_AHEAD, Packing
+from tradewind.schedule.packing import KINDS, LARGEST, LOOK_AHEAD, Packing
 from tradewind.schedule.trials import Trials
 from tradewind.study import Study
 
@@ -91,6 +92,39 @@ def test_trials_on_other_data_are_never_packed() -> None:
     packing, left = Packing(trials, 1), iter(drawn)
     found = [packing.next(lambda: next(left, None)) for _ in range(3)]
     assert [pack and [trial.data_seed for trial in pack.trials] for pack in found] == [[0, 0], [1, 1], None]
+
+
+@pytest.fixture
+def on_a_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(machine, "gpus", lambda: ("0",))
+
+
+@pytest.mark.usefixtures("on_a_gpu")
+@pytest.mark.parametrize(
+    ("name", "values"), [("batch_size", [32, 64]), ("optimizer", ["sgd", "adam"]), ("data_multiplier", [1, 2])]
+)
+def test_on_a_gpu_kinds_that_differ_in_their_training_go_beside_each_other(name: str, values: list[Any]) -> None:
+    assert positions(formed(storms({"learning_rate": [0.1, 0.01], name: values}))) == [[0, 1, 2, 3]]
+
+
+@pytest.mark.usefixtures("on_a_gpu")
+@pytest.mark.parametrize(
+    ("name", "values"), [("filters", [[4], [8]]), ("kernel", [3, 5]), ("precision", ["fp32", "fp64"])]
+)
+def test_kinds_with_other_data_or_another_precision_never_go_beside_each_other(name: str, values: list[Any]) -> None:
+    assert sorted(map(len, positions(formed(storms({"learning_rate": [0.1, 0.01], name: values}))))) == [2, 2]
+
+
+@pytest.mark.usefixtures("on_a_gpu")
+def test_a_pack_of_several_kinds_has_no_more_networks_or_kinds_than_pay() -> None:
+    rates, sizes = [0.001 * k for k in range(1, 41)], [16, 32, 64]
+    packs = formed(storms({"batch_size": sizes, "learning_rate": rates}))
+    assert list(map(len, positions(packs))) == [LARGEST["cuda"], 120 - LARGEST["cuda"]]
+    assert positions(packs)[0] == list(range(LARGEST["cuda"]))
+    packs = formed(storms({"batch_size": list(range(1, 41))}))
+    assert list(map(len, positions(packs))) == [KINDS["cuda"], KINDS["cuda"], 40 - 2 * KINDS["cuda"]]
+    packs = formed(storms({"batch_size": sizes, "epochs": [1, 2]}), workers=2)
+    assert sorted(map(len, positions(packs))) == [2, 4]
 
 
 def test_companions_are_found_wherever_they_come_in_the_order() -> None:

@@ -12,7 +12,7 @@ from tradewind.folder import RunFolder
 from tradewind.pack import Outcome, Pack
 from tradewind.schedule.trials import Trials
 from tradewind.study import Study
-from tradewind.train import packs
+from tradewind.train import beside, fitting, packs
 from tradewind.train.precision import resolved
 from tradewind.train.steps import Steps
 from tradewind.train.trainer import Trainer
@@ -28,7 +28,15 @@ def _gpu() -> None:
 
 def fit(folder: Path, space: dict[str, Any], alone: bool = False, **fixed: Any) -> list[Outcome]:
     data = {"train": 512, "validation": 64, "test": 128}
-    trials = Trials(Study(name="steps", workload="storm", data=data, space=space, fixed={"batch_size": 48, **fixed}))
+    trials = Trials(
+        Study(
+            name="steps",
+            workload="storm",
+            data=data,
+            space=space,
+            fixed={**({} if "batch_size" in space else {"batch_size": 48}), **fixed},
+        )
+    )
     trainer = Trainer(trials.task(str(RunFolder.create(folder).path), threads=2))
     packed = [trials[k] for k in range(trials.size)]
     groups = [[trial] for trial in packed] if alone else [packed]
@@ -59,6 +67,68 @@ def test_a_pack_as_a_graph_has_the_losses_of_the_plain_loop_on_a_cpu(
         for row, expected in zip(one.curve, other.curve, strict=True):
             assert row["train_loss"] == pytest.approx(expected["train_loss"], rel=1e-9)
             assert row["validation_loss"] == pytest.approx(expected["validation_loss"], rel=1e-9)
+
+
+KINDS = {"batch_size": [32, 48, 100], "learning_rate": [1e-3, 1e-2], "optimizer": ["adam", "sgd"], "epochs": [2, 4]}
+
+
+def test_kinds_beside_each_other_have_the_losses_of_the_plain_loop(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    at_once: list[int] = []
+
+    def noted(runs: Any, device: torch.device) -> Any:
+        at_once.append(len(runs))
+        return beside.at_once(runs, device)
+
+    monkeypatch.setattr(fitting, "at_once", noted)
+    monkeypatch.setattr(packs, "PAYS", 100.0)
+    monkeypatch.setattr(beside, "PAYS", 100.0)
+    common = {"precision": "fp64", "dropout": 0.3}
+    fast = fit(tmp_path / "gpu", KINDS, device="cuda", **common)
+    plain = fit(tmp_path / "cpu", KINDS, alone=True, device="cpu", **common)
+    assert at_once == [6]
+    for one, other in zip(fast, plain, strict=True):
+        assert one.state == other.state == "done"
+        assert one.last["validation_loss"] == pytest.approx(other.last["validation_loss"], rel=1e-9)
+
+
+@pytest.mark.parametrize("precision", ["fp32", "bf16"])
+def test_kinds_beside_each_other_give_what_they_give_one_after_the_other(
+    precision: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(packs, "PAYS", 100.0)
+    space = {**KINDS, "learning_rate": [5e-4, 1e-3]}
+    common = {"precision": precision, "dropout": 0.3, "augment": "live", "device": "cuda"}
+    monkeypatch.setattr(beside, "PAYS", 0.0)
+    apart = fit(tmp_path / "apart", space, **common)
+    monkeypatch.setattr(beside, "PAYS", 100.0)
+    together = fit(tmp_path / "beside", space, **common)
+    assert {outcome.facts["packed_with"] for outcome in apart} == {3}
+    assert {outcome.facts["packed_with"] for outcome in together} == {23}
+    tolerance = 1e-4 if precision == "fp32" else 1e-2  # kernels may add in another order, or be others
+    for one, other in zip(together, apart, strict=True):
+        assert one.last["train_loss"] == pytest.approx(other.last["train_loss"], rel=tolerance)
+
+
+def test_a_kind_that_runs_out_of_memory_beside_others_is_trained_after_them(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    short: list[int] = []
+    run = packs.PackTraining.run
+
+    def once(self: packs.PackTraining, steps: Steps) -> list[Outcome]:
+        if self.members[0].config["batch_size"] == 48 and not short:
+            short.append(48)
+            raise torch.OutOfMemoryError("CUDA out of memory")
+        return run(self, steps)
+
+    monkeypatch.setattr(packs.PackTraining, "run", once)
+    monkeypatch.setattr(packs, "PAYS", 100.0)
+    monkeypatch.setattr(beside, "PAYS", 100.0)
+    found = fit(tmp_path, {"batch_size": [32, 48], "learning_rate": [1e-3, 1e-2]}, device="cuda")
+    assert short == [48]
+    assert [outcome.state for outcome in found] == ["done"] * 4
 
 
 @pytest.mark.parametrize("precision", ["fp32", "tf32", "bf16"])

@@ -315,7 +315,7 @@ def batches(folder: Path, **fixed: Any) -> tuple[TrainingBatches, float]:
     _, trial = plan(folder, **fixed)
     config = {**trial.config, "seed": trial.seed, "data_seed": trial.data_seed}
     data = Storm(**DATA).data(config)
-    split, times = prepared(data, config)
+    split, times = prepared(data, config, torch.device("cpu"))
     samples = Samples.of(split, CPU, torch.float32)
     return batches_of(samples, isinstance(split, Stored), data, config), times["prepare_s"]
 

@@ -17,14 +17,14 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 from torch import nn
 
 from tradewind.errors import Mistake
+from tradewind.estimators.candidates import plain
 from tradewind.estimators.networks import MODULE, networks_of, settings_of
 from tradewind.estimators.problem import Problem
 from tradewind.folder import RunFolder
 from tradewind.pack import Limits, Scores, Task, Trial
-from tradewind.train import plain
+from tradewind.train.fitting import train_pack
 from tradewind.train.hyperparameters import TRAINING
-from tradewind.train.packs import train_pack
-from tradewind.train.plain import EVALUATION_BATCH, choose_device
+from tradewind.train.plain import EVALUATION_BATCH, choose_device, train
 
 Array = np.ndarray[Any, Any]
 
@@ -220,7 +220,8 @@ class NetworkRegressor(RegressorMixin, Network):  # type: ignore[misc]
 def settled(estimator: Network) -> Network:
     """The same, its `random_state` a number: itself, or one drawn from a generator or by chance."""
     found: Network = clone(estimator)
-    if not isinstance(found.random_state, int | np.integer):
+    found.random_state, found.data_seed = plain(found.random_state), plain(found.data_seed)
+    if not isinstance(found.random_state, int):
         found.random_state = int(check_random_state(found.random_state).randint(2**31 - 1))
     return found
 
@@ -231,17 +232,19 @@ def _trained(problem: Problem, folder: Path) -> tuple[nn.Module, list[dict[str, 
 
     estimator = problem.estimator
     defaults = {name: known.default for name, known in TRAINING.items()}
-    config = {**defaults, **settings_of(estimator), "fold": 0, "candidate": 0}
+    config = {**defaults, **settings_of(estimator), "fold": 0, "candidate": ""}
     config |= dict.fromkeys(name for name in estimator.get_params() if name.startswith(MODULE))
     trial = Trial(0, 0, "alone", config, 0, estimator.data_seed)
     workload, device = networks_of(problem)(), choose_device(config["device"])
+    if device.type == "cuda" and not torch.cuda.is_available():
+        raise Mistake("device: found 'cuda', and no GPU that torch can use; allowed: 'auto', 'cpu'")
     data = workload.data({**config, "data_seed": trial.data_seed})
     runs = RunFolder(folder)  # nobody else looks into it: only what training writes to is made
     runs.models.mkdir(parents=True)
     runs.checkpoints.mkdir()
     task = Task("", "", {}, "tune", Limits(), "", str(runs.path), torch.get_num_threads())
     if device.type == "cpu":
-        outcome = plain.train(trial, workload, data, task, _unheard)
+        outcome = train(trial, workload, data, task, _unheard)
     else:
         outcome = train_pack([trial], workload, data, task, _unheard)[trial.key]
     if outcome.state != "done":

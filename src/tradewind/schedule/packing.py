@@ -4,17 +4,19 @@ from __future__ import annotations
 
 import math
 from collections import deque
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Mapping, Sequence
 
 from pydantic_core import to_json
 
 from tradewind import machine
 from tradewind.pack import Pack, Trial, network_of
 from tradewind.schedule.trials import Trials
+from tradewind.train.hyperparameters import TRAINING
 
 LOOK_AHEAD = 512  # trials among which companions are looked for
 LARGEST = {"cuda": 64, "cpu": 8}  # more networks at once gain little on either
+KINDS = {"cuda": 16, "cpu": 1}  # of networks beside each other; one after the other where that is not faster
+ALIKE = ("device", "devices", "precision")  # in which they agree, and in all that the workload brings
 
 
 class Packing:
@@ -23,6 +25,7 @@ class Packing:
     def __init__(self, trials: Trials, workers: int) -> None:
         self._workers, self._ahead = workers, 1
         self._apart = [name for name, known in trials.known.items() if not known.stacks and name != "epochs"]
+        self._alike = [name for name in self._apart if name in ALIKE or name not in TRAINING]
         self._devices = "devices" in trials.known
         self._packs = bool(trials.known) and trials.study.purpose == "tune"
         # by what they must have in common, first come first, and by the network that serves them
@@ -42,22 +45,35 @@ class Packing:
             return Pack((trial,)) if trial else None
         waiting = len(self)
         while waiting < self._ahead and (trial := draw()):
-            self._ahead = min(LOOK_AHEAD, 4 * self._workers * _largest(trial))  # other jobs want work, too
+            self._ahead = min(LOOK_AHEAD, 4 * self._workers * _most(LARGEST, trial))  # other jobs want work, too
             # a gang trains one trial at a time
             network = network_of(trial) if trial.config["devices"] == 1 else trial.key
-            self._waiting.setdefault(self._common(trial), {}).setdefault(network, []).append(trial)
+            self._waiting.setdefault(self._values(trial, self._apart), {}).setdefault(network, []).append(trial)
             waiting += 1
         if not self._waiting:
             return None
-        common, group = next(iter(self._waiting.items()))
         networks = sum(map(len, self._waiting.values()))
-        first = next(iter(group.values()))[0]
+        first = next(iter(next(iter(self._waiting.values())).values()))[0]
         # no larger than leaves work for all workers
-        size = min(_largest(first), len(group), math.ceil(networks / self._workers))
-        pack = Pack(tuple(trial for name in list(group)[:size] for trial in group.pop(name)))
-        if not group:
-            del self._waiting[common]
-        return pack
+        size = min(_most(LARGEST, first), math.ceil(networks / self._workers))
+        return Pack(tuple(self._taken(size, first)))
+
+    def _taken(self, size: int, first: Trial) -> list[Trial]:
+        """The trials of so many networks, of the first one's kind and then of others that may train beside it."""
+        found: list[Trial] = []
+        kinds = _most(KINDS, first)
+        for common, group in list(self._waiting.items()):
+            alike = self._values(next(iter(group.values()))[0], self._alike)
+            if not size or not kinds:
+                break
+            if alike != self._values(first, self._alike):
+                continue
+            names = list(group)[:size]
+            found += [trial for name in names for trial in group.pop(name)]
+            size, kinds = size - len(names), kinds - 1
+            if not group:
+                del self._waiting[common]
+        return found
 
     def slots(self, pack: Pack) -> int:
         """How many workers train this pack together: as many as the devices of its network."""
@@ -68,13 +84,13 @@ class Packing:
         half = len(pack.trials) // 2
         self._split += [Pack(pack.trials[:half]), Pack(pack.trials[half:])]
 
-    def _common(self, trial: Trial) -> bytes:
-        values: list[Any] = [trial.config[name] for name in self._apart]
-        return to_json([values, trial.data_seed])
+    def _values(self, trial: Trial, names: Sequence[str]) -> bytes:
+        return to_json([[trial.config[name] for name in names], trial.data_seed])
 
 
-def _largest(trial: Trial) -> int:
-    if trial.config["devices"] > 1:  # its network is spread over devices, not stacked with others on one
+def _most(of: Mapping[str, int], trial: Trial) -> int:
+    """As its device allows; a network that is spread over several has no company on any."""
+    if trial.config["devices"] > 1:
         return 1
     device = trial.config["device"]
-    return LARGEST["cuda" if device == "cuda" or (device == "auto" and machine.gpus()) else "cpu"]
+    return of["cuda" if device == "cuda" or (device == "auto" and machine.gpus()) else "cpu"]

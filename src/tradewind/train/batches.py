@@ -166,12 +166,12 @@ def balanced_rows(targets: np.ndarray[Any, Any], positive_copies: int) -> np.nda
     return np.concatenate((rows, np.tile(np.flatnonzero(targets > 0.5), positive_copies - 1)))
 
 
-def prepared(data: Data, config: Config) -> tuple[Split, dict[str, float]]:
+def prepared(data: Data, config: Config, device: torch.device) -> tuple[Split, dict[str, float]]:
     """The training samples, and what augmenting them ahead of time took, whichever trial did it."""
     if config["augment"] != "pre":
         return data.train, {"prepare_s": 0.0}
     rows = balanced_rows(data.train.targets, config["positive_copies"])
     augmentation, multiplier = augmentation_of(config), config["data_multiplier"]
-    found = stored(Recipe(data.train, rows, multiplier, augmentation, data.vectors, config["data_seed"]))
+    found = stored(Recipe(data.train, rows, multiplier, augmentation, data.vectors, config["data_seed"], device))
     rate = found.size / 1e6 / found.seconds
     return found, {"prepare_s": found.seconds, "prepare_bytes": found.size, "prepare_mb_per_s": rate}

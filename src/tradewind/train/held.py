@@ -46,7 +46,7 @@ class Held:
 
 def hold(data: Data, config: Config, device: torch.device, dtype: torch.dtype) -> Held:
     """Bring samples to a device, augmented ahead of time if the config says so."""
-    split, times = prepared(data, config)
+    split, times = prepared(data, config, device)
     began = time.perf_counter()
     validation = Samples.of(data.validation, device, dtype) if data.validation is not None else None
     train, test = Samples.of(split, device, dtype), Samples.of(data.test, device, dtype)

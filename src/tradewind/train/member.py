@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
@@ -11,8 +12,10 @@ import torch
 from tradewind.folder import RunFolder
 from tradewind.pack import Config, Trial, network_of
 from tradewind.train.checkpoint import MOST_SHARE, Progress, read, save_tensors
+from tradewind.train.hyperparameters import TRAINING
 from tradewind.train.stack import Stack
 from tradewind.train.stacked import Stacked
+from tradewind.workloads.contract import Workload
 
 
 @dataclass
@@ -58,6 +61,12 @@ def _networks(trials: Sequence[Trial]) -> list[Member]:
         member.config = config
         member.trials.append(trial)
     return list(found.values())
+
+
+def kind_of(config: Config, workload: Workload) -> str:
+    """What networks that may be trained as one have in common: all that can't be stacked but their epochs."""
+    known = {**TRAINING, **workload.defaults}
+    return json.dumps({name: config[name] for name in sorted(known) if not known[name].stacks and name != "epochs"})
 
 
 class PackCheckpoints:

@@ -6,9 +6,9 @@ read off on the way. What a trial gives is what the plain loop gives, to roundin
 
 from __future__ import annotations
 
-import json
-from collections.abc import Callable, Sequence
-from itertools import chain
+import threading
+from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 import torch
@@ -16,12 +16,9 @@ from torch import nn
 
 from tradewind.folder import RunFolder
 from tradewind.pack import Config, Outcome, Report, Task, Trial
-from tradewind.train import plain
 from tradewind.train.batches import Batch
 from tradewind.train.checkpoint import save_tensors
-from tradewind.train.held import Remembered
-from tradewind.train.hyperparameters import TRAINING
-from tradewind.train.member import Member, PackCheckpoints, members_of
+from tradewind.train.member import Member, PackCheckpoints, kind_of
 from tradewind.train.optim import learning_rate
 from tradewind.train.plain import (
     EVALUATION_BATCH,
@@ -31,19 +28,27 @@ from tradewind.train.plain import (
     clock,
     facts_of,
     judged,
-    load,
     place,
 )
 from tradewind.train.precision import kept_in, resolved
 from tradewind.train.stack import Stack, Unstackable
 from tradewind.train.stacked import Stacked
 from tradewind.train.steps import Steps
-from tradewind.workloads.contract import Data, Workload
+from tradewind.workloads.contract import Workload
 
 PAYS = 0.9  # of the time alone: less gained is not worth the memory
 MEASURED_STEPS = 3
 COMPILING_S = 25.0  # about what it takes
 COMPILED_SAVES = 0.35  # of the time of a step, at the least
+MAKING = threading.Lock()  # of graphs, where packs train beside each other: what traces and compiles is one for all
+
+
+@dataclass(frozen=True)
+class Together:
+    """How many trials are in training at once, and since when."""
+
+    trials: int
+    began: float
 
 
 class PackTraining:
@@ -68,10 +73,9 @@ class PackTraining:
         self._stack = Stack(self._models, [member.seed for member in self.members], workload, self._precision)
         self._optimizer = Stacked(self._stack.rows, [member.config for member in self.members])
         self._folder = RunFolder(Path(task.run_folder))
-        self._together = sum(len(member.trials) for member in self.members)
         self._checkpoints = PackCheckpoints(self._folder, self._stack, self._optimizer)
         self._resumed = self.members[0].progress.epoch
-        self._began = clock(self._device)
+        self.together = Together(sum(len(member.trials) for member in self.members), clock(self._device))
         self._tested: torch.Tensor | None = None  # outputs for the test split after this epoch
         self._compile_s = self._warmup_s = 0.0
         self.outcomes: list[Outcome] = []
@@ -95,10 +99,9 @@ class PackTraining:
             raise Unstackable(self._slower[kind])
 
     def _kind(self) -> str:
-        """All that the speed of a step depends on: what keeps trials apart, and how many they are."""
-        known = {**TRAINING, **self._workload.defaults}
-        apart = {n: v for n, v in self.members[0].config.items() if n in known and not known[n].stacks}
-        return json.dumps([type(self._workload).__qualname__, len(self.members), {**apart, "epochs": 0}])
+        """All that the speed of a step depends on."""
+        kind = kind_of(self.members[0].config, self._workload)
+        return f"{len(self.members)} of {type(self._workload).__qualname__} {kind}"
 
     def _step_s(self, stack: Stack, batch: Batch, config: Config) -> float:
         kept = {name: value.clone() for name, value in stack.buffers.items()}
@@ -110,12 +113,15 @@ class PackTraining:
         stack.buffers = kept
         return min(seconds)
 
-    def run(self) -> list[Outcome]:
-        """Train until every trial has ended."""
+    def start(self) -> Steps:
+        """Take up what was kept, and make the steps."""
         for number, member in enumerate(self.members):
             if member.progress.epoch:
                 self._checkpoints.restore(number, member)
-        steps = self._steps()
+        return self._steps()
+
+    def run(self, steps: Steps) -> list[Outcome]:
+        """Train until every trial has ended."""
         while True:  # what was kept may be at its end already
             alive = [number for number, member in enumerate(self.members) if not self._ended(number, member)]
             if not alive:
@@ -124,7 +130,8 @@ class PackTraining:
                 self.members = [self.members[number] for number in alive]
                 self._stack.keep(alive)
                 self._optimizer.keep(alive)
-                steps = self._steps()
+                with MAKING:
+                    steps = self._steps()
             self._epoch(steps)
             self._checkpoints.save(self.members)
 
@@ -197,13 +204,13 @@ class PackTraining:
             **progress.times(),
             **ending.times,
         }
-        times |= {"test_s": now - began, "pack_wall_s": now - self._began}
-        times["share_s"] = times["pack_wall_s"] / self._together  # allotted: what it takes alone is not known
-        if self._together == 1:
-            del times["pack_wall_s"], times["share_s"]
+        times["test_s"] = now - began
+        if self.together.trials > 1:
+            times["pack_wall_s"] = now - self.together.began
+            times["share_s"] = times["pack_wall_s"] / self.together.trials  # allotted: alone it is not known
         times["wall_s"] = times["data_s"] + times["train_s"] + times["test_s"]
         facts = facts_of(self._models[0], member.config, progress) | {
-            "device": self._device.type, "precision": self._precision, "packed_with": self._together - 1,
+            "device": self._device.type, "precision": self._precision, "packed_with": self.together.trials - 1,
             "resumed_at_epoch": self._resumed,
         }  # fmt: skip
         curve = [dict(row) for row in progress.curve]
@@ -229,60 +236,3 @@ class PackTraining:
 
     def _scores(self, number: int, outputs: torch.Tensor, targets: torch.Tensor) -> dict[str, float]:
         return judged(self._workload, outputs, targets, self.members[number].config)
-
-
-def train_pack(
-    trials: Sequence[Trial],
-    workload: Workload,
-    data: Data,
-    task: Task,
-    report: Report,
-    remembered: Remembered | None = None,
-) -> dict[str, Outcome]:
-    """The outcome of every trial by its key; trials that differ only in their epochs share a network in any case."""
-    remembered = remembered or Remembered()
-    folder = RunFolder(Path(task.run_folder))
-    config = {**trials[0].config, "data_seed": trials[0].data_seed}
-    device = choose_device(config["device"])
-    sets = load(data, config, device, kept_in(resolved(config["precision"], device)), remembered)
-
-    def training(members: Sequence[Member]) -> PackTraining:
-        return PackTraining(members, workload, sets, task, report, remembered.slower)
-
-    def alone(trial: Trial) -> Outcome:
-        return plain.train(trial, workload, data, task, report)
-
-    def trained(some: Sequence[Trial]) -> list[Outcome]:
-        groups: dict[int, list[Member]] = {}  # only equals can keep step
-        for member in members_of(some, folder):
-            groups.setdefault(member.progress.epoch, []).append(member)
-        return [outcome for group in groups.values() for outcome in _trained(group, training, trained, alone)]
-
-    return {outcome.key: outcome for outcome in trained(trials)}
-
-
-def _trained(
-    members: Sequence[Member],
-    training: Callable[[Sequence[Member]], PackTraining],
-    again: Callable[[Sequence[Trial]], list[Outcome]],
-    alone: Callable[[Trial], Outcome],
-    said: bool = False,
-) -> list[Outcome]:
-    """As one where that can be done and pays; a pack too large for its device is halved."""
-    trials = [list(member.trials) for member in members]  # training takes out those that end
-    try:
-        together = training(members)
-        together.check()
-        return together.run()
-    except Unstackable as reason:
-        if not said:
-            print(f"networks one by one: {reason}")
-        if len(members) == 1:  # not even as a stack of one
-            return [alone(trial) for trial in members[0].trials]
-        return [o for member in members for o in _trained([member], training, again, alone, said=True)]
-    except torch.OutOfMemoryError:
-        if len(members) == 1:
-            raise
-    torch.cuda.empty_cache()
-    half = len(members) // 2  # from what was kept on the way
-    return again([*chain(*trials[:half])]) + again([*chain(*trials[half:])])

@@ -191,9 +191,9 @@ def choose_device(name: str) -> torch.device:
 
 
 def clock(device: torch.device) -> float:
-    """Seconds, once the device has done all that it was asked: waits for a GPU, so once per epoch."""
+    """Seconds, once the device has done all that this thread asked of it: waits for a GPU, so once per epoch."""
     if device.type == "cuda":
-        torch.cuda.synchronize(device)
+        torch.cuda.current_stream(device).synchronize()
     return time.perf_counter()
 
 

@@ -7,6 +7,7 @@ import math
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +23,8 @@ Array = np.ndarray[Any, Any]
 
 HASHED_BYTES = 4 << 20  # by one thread at a time
 PIECE_BYTES = 1 << 20  # moved at a time: about 85 storms, which stay in a core's cache
+GPU_PIECE_BYTES = 8 << 20  # a GPU wants more: what it is asked and what it gives back take a while on their way
+GPU_SHARE = 0.25  # of a GPU's memory that the samples to be moved may take
 _FLOAT = np.dtype(np.float32)
 
 
@@ -35,6 +38,7 @@ class Recipe:
     augmentation: Augmentation
     vectors: tuple[tuple[int, ...], ...]
     data_seed: int
+    device: torch.device  # where they are moved, if they fit
 
     @property
     def count(self) -> int:
@@ -49,7 +53,7 @@ class Recipe:
     @property
     def piece(self) -> int:
         """How many samples are moved at a time."""
-        return max(1, PIECE_BYTES // self.row_bytes)
+        return max(1, (GPU_PIECE_BYTES if self.device.type == "cuda" else PIECE_BYTES) // self.row_bytes)
 
     def sources(self, start: int, stop: int) -> Array:
         """Which row of the split each of these samples is."""
@@ -59,7 +63,8 @@ class Recipe:
     def samples(self, start: int, stop: int) -> Iterator[tuple[int, Array]]:
         """Samples from `start` to before `stop` in the order of memory, in pieces with the number of their first."""
         inputs, last = memory_order(self.split.inputs)
-        natural, live = len(self.split), self._live()
+        natural, live = len(self.split), self._live
+        device = live.stored.device
         while start < stop:
             # ends that do not depend on the start: pieces, and with them rounding, are the same for every chunk size
             end = min(stop, start - start % self.piece + self.piece, natural if start < natural else stop)
@@ -67,13 +72,23 @@ class Recipe:
             if start < natural:
                 yield start, np.asarray(inputs[rows], _FLOAT)
             else:
-                moved = live.batch(torch.from_numpy(rows), torch.arange(start, end), 0)
+                index = torch.arange(start, end, device=device)
+                moved = live.batch(torch.from_numpy(rows).to(device), index, 0).cpu()
                 yield start, (moved.movedim(1, -1) if last else moved).numpy()
             start = end
 
+    @cached_property
     def _live(self) -> Live:
+        return self._moving(len(self.split))
+
+    def _moving(self, count: int) -> Live:
+        """What moves the first samples of the split, on their device."""
         inputs, last = memory_order(self.split.inputs)
-        held = torch.from_numpy(np.asarray(inputs, _FLOAT))
+        device = torch.device("cpu")
+        if self.device.type == "cuda":
+            whole = torch.cuda.get_device_properties(self.device).total_memory
+            device = self.device if inputs.nbytes <= GPU_SHARE * whole else device
+        held = torch.from_numpy(np.asarray(inputs[:count], _FLOAT)).to(device)
         return Live(held, last, self.data_seed, self.augmentation, self.vectors)
 
     def name(self) -> str:
@@ -83,7 +98,7 @@ class Recipe:
             digest.update(path.read_bytes())
         inputs = self.split.inputs
         text = repr((
-            torch.__version__, _content(self.split), inputs.shape, memory_order(inputs)[1], self._live().way,
+            torch.__version__, _content(self.split), inputs.shape, memory_order(inputs)[1], self._moving(1).way,
             self.multiplier, self.augmentation, self.vectors, self.data_seed,
         ))  # fmt: skip
         digest.update(text.encode())

@@ -7,6 +7,8 @@ from which augmentation and dropout draw) and the rates lie in device memory, an
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import torch
@@ -43,6 +45,22 @@ class Steps:
         """Whether the steps are one graph, for as many networks as there were when it was made."""
         return self._graph is not None
 
+    def replay(self) -> None:
+        """One captured step."""
+        assert self._graph is not None, "nothing was captured"
+        self._graph.replay()
+
+    @contextmanager
+    def rehearsal(self) -> Iterator[None]:
+        """Steps taken inside leave no trace."""
+        stack = self._stack
+        state = [stack.rows, *stack.buffers.values(), *self._optimizer.tensors(), self._total, self._place]
+        kept = [tensor.detach().clone() for tensor in state]
+        yield
+        with torch.no_grad():
+            for tensor, value in zip(state, kept, strict=True):
+                tensor.copy_(value)
+
     def epoch(self, epoch: int, rates: torch.Tensor) -> torch.Tensor:
         """Train on every batch; the sum of each network's losses over all samples."""
         self._rates.copy_(rates)
@@ -54,7 +72,7 @@ class Steps:
         self._set(epoch)
         size = self._batches.batch_size
         for _ in range(self._batches.count // size):
-            self._graph.replay()
+            self.replay()
         if rest := self._batches.count % size:
             self._step(self._batches.batch(self._order[-rest:], epoch))
         return self._total
@@ -91,34 +109,25 @@ class Steps:
 
     def _captured(self) -> torch.cuda.CUDAGraph | None:
         """The graph of one step, or None where this network's step can't be one."""
-        state = [
-            self._stack.rows,
-            *self._stack.buffers.values(),
-            *self._optimizer.tensors(),
-            self._total,
-            self._place,
-        ]
-        kept = [tensor.detach().clone() for tensor in state]
         graph = torch.cuda.CUDAGraph()
-        try:
-            self._set(0)
-            aside = torch.cuda.Stream()  # type: ignore[no-untyped-call]
-            aside.wait_stream(torch.cuda.current_stream())
-            with torch.cuda.stream(aside):
-                for _ in range(WARM_UP_STEPS):
+        with self.rehearsal():
+            try:
+                self._set(0)
+                aside = torch.cuda.Stream()  # type: ignore[no-untyped-call]
+                aside.wait_stream(torch.cuda.current_stream())
+                with torch.cuda.stream(aside):
+                    for _ in range(WARM_UP_STEPS):
+                        self._device_step()
+                torch.cuda.current_stream().wait_stream(aside)
+                # of this thread alone: others may train beside it
+                with torch.cuda.graph(graph, capture_error_mode="thread_local"):
                     self._device_step()
-            torch.cuda.current_stream().wait_stream(aside)
-            with torch.cuda.graph(graph):
-                self._device_step()
-            self.step_s = _replay_s(graph)
-        except torch.OutOfMemoryError:
-            raise
-        except RuntimeError as error:
-            print(f"steps one by one, since they make no CUDA graph: {str(error).splitlines()[0]}")
-            graph = None  # type: ignore[assignment]
-        with torch.no_grad():
-            for tensor, value in zip(state, kept, strict=True):
-                tensor.copy_(value)
+                self.step_s = _replay_s(graph)
+            except torch.OutOfMemoryError:
+                raise
+            except RuntimeError as error:
+                print(f"steps one by one, since they make no CUDA graph: {str(error).splitlines()[0]}")
+                return None
         return graph
 
     def _set(self, epoch: int) -> None:

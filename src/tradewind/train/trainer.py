@@ -51,8 +51,8 @@ class Trainer:
             return [self._fit_together(trial, pack.gang, report) for trial in pack.trials]
         if not self._network:
             return [self._fit(trial, report) for trial in pack.trials]
+        from tradewind.train.fitting import train_pack
         from tradewind.train.held import Remembered
-        from tradewind.train.packs import train_pack
         from tradewind.train.plain import choose_device
 
         if len(pack.trials) == 1 and choose_device(pack.trials[0].config["device"]).type == "cpu":
