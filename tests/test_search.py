@@ -9,6 +9,7 @@ import time
 import tracemalloc
 from collections import Counter
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -115,6 +116,64 @@ def test_every_search_keeps_the_contract(made: Settings) -> None:
     assert [driven(made, step)[0] == asked for step in steps] == [True] * len(steps)
 
 
+SAME: dict[str, dict[str, Any]] = {
+    "flat": {
+        "x": Range(low=-5.0, high=10.0), "rate": Range(low=1e-5, high=1.0, log=True), "depth": Range(low=1, high=9),
+        "width": Range(low=1, high=512, log=True), "kind": ["a", "b", "c"],
+    },
+    "conditional": {
+        "x": Range(low=0.0, high=1.0),
+        "kind": [
+            {"value": "a", "space": {"y": Range(low=1e-3, high=1.0, log=True)}},
+            {"value": "b", "space": {"y": Range(low=0.0, high=2.0), "z": Range(low=0.0, high=1.0)}},
+        ],
+    },
+}  # fmt: skip
+ALONE = {"tpe": 24, "gp": 13, "cmaes": 30, "nsga2": 30}
+
+
+def distance(config: Config) -> float:
+    numbers = [value for value in config.values() if not isinstance(value, str)]
+    return sum((value - 0.3) ** 2 / (1 + k) for k, value in enumerate(numbers)) + (config["kind"] == "a")
+
+
+@pytest.mark.parametrize("space", SAME)
+@pytest.mark.parametrize("method", ALONE)
+def test_one_worker_is_asked_for_what_optuna_alone_would_try(method: Method, space: str) -> None:
+    """By its samplers as they are by default. Only the seed is another for every trial, so that a search which was
+    killed goes on as one that was not; with the same seeds Optuna's own loop draws the same numbers, bit for bit.
+    """
+    import optuna
+
+    from tradewind.bench.search_functions import suggested
+    from tradewind.search.optuna_adapter import sampler_seed
+
+    samplers = optuna.samplers
+    # crossover alone may give a parent again, which Optuna would train again and we do not
+    bred = partial(samplers.NSGAIISampler, population_size=8, mutation_prob=0.9)
+    kinds: dict[str, Any] = {
+        "tpe": samplers.TPESampler, "gp": samplers.GPSampler, "cmaes": samplers.CmaEsSampler, "nsga2": bred,
+    }  # fmt: skip
+    options = {"population": 8, "mutation": 0.9} if method == "nsga2" else {}
+    points, tried = Points(SAME[space]), list[Config]()
+
+    def objective(trial: optuna.Trial) -> float:
+        tried.append(points.config(lambda axis: suggested(trial, axis)))
+        return distance(tried[-1])
+
+    optuna.logging.set_verbosity(optuna.logging.ERROR)
+    study = optuna.create_study()
+    for number in range(ALONE[method]):
+        study.sampler = kinds[method](seed=sampler_seed(5, method, number))
+        study.optimize(objective, n_trials=1)
+    search = adaptive(Settings(method, ("minimize",), 5, ALONE[method], options=options), points)
+    asked = []
+    while found := search.ask(1):
+        asked.append(found[0].values)
+        search.tell(Told(found[0].number, asked[-1], "done", 1, (distance(asked[-1]),)))
+    assert asked == tried
+
+
 @pytest.mark.parametrize("method", ["tpe", "cmaes", "nsga2"])
 def test_another_seed_gives_other_proposals_and_the_same_the_same(method: Method) -> None:
     def values(seed: int) -> list[Config]:
@@ -134,6 +193,22 @@ def test_what_is_pending_keeps_others_away(method: Method) -> None:
     assert len(set(together)) == 3
     assert len(search.pending) == 3
     assert min(math.dist(a, b) for a in together for b in together if a != b) > 1e-4
+
+
+def test_a_gaussian_process_thinks_with_one_thread_and_leaves_the_others_as_they_were() -> None:
+    import torch
+
+    seen, before = list[int](), torch.get_num_threads()
+    points = Points({"x": Range(low=0.0, high=1.0)}, ["x >= 0"])
+    accepts = points.accepts
+    points.accepts = lambda config: not seen.append(torch.get_num_threads()) and accepts(config)  # type: ignore[method-assign, func-returns-value]
+    torch.set_num_threads(3)
+    try:
+        adaptive(Settings("gp", trials=2), points).ask(2)
+        assert seen == [1, 1]
+        assert torch.get_num_threads() == 3
+    finally:
+        torch.set_num_threads(before)
 
 
 def test_a_number_that_another_job_began_with_other_values_has_those() -> None:

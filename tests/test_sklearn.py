@@ -5,21 +5,26 @@ from __future__ import annotations
 
 import math
 import os
+import re
 import subprocess
 import sys
+from collections import Counter
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
-from scipy.stats import loguniform, randint, truncnorm
+from joblib import parallel_config
+from scipy.stats import loguniform, randint, truncnorm, uniform
 from sklearn.base import clone
 from sklearn.datasets import load_diabetes, load_iris
 from sklearn.exceptions import FitFailedWarning, NotFittedError
 from sklearn.linear_model import LogisticRegression, Ridge
 from sklearn.model_selection import GridSearchCV, cross_val_score
+from sklearn.naive_bayes import GaussianNB
 from sklearn.pipeline import Pipeline, make_pipeline
 from sklearn.preprocessing import MinMaxScaler, StandardScaler
 from sklearn.svm import SVC
@@ -29,7 +34,7 @@ from torch import nn
 
 import tradewind
 from tradewind import NetworkClassifier, NetworkRegressor, SearchCV
-from tradewind.errors import Interrupted, Mistake, StudyError
+from tradewind.errors import Mistake, StudyError
 from tradewind.estimators import problem as problems
 from tradewind.train import packs
 
@@ -45,6 +50,14 @@ def net(inputs: int, outputs: int, hidden: int = 8, dropout: float = 0.0) -> nn.
 class Line(nn.Linear):
     def __init__(self, inputs: int, outputs: int) -> None:
         super().__init__(inputs, outputs)
+
+
+class Pair(Line):
+    def forward(self, x: torch.Tensor) -> Any:
+        return super().forward(x), x
+
+
+WITHOUT_GPU = pytest.mark.skipif(torch.cuda.is_available(), reason="has a GPU")
 
 
 @pytest.fixture(autouse=True)
@@ -77,7 +90,7 @@ def assert_same(ours: Any, theirs: Any, close: float = 0.0) -> None:
         ({"C": (0.1, 1, 1.0, True), "gamma": ["auto", 0.1]}, {"return_train_score": True, "cv": 2}),
         ({"C": [1.0], "class_weight": [None, {0: 2.0}, "balanced"]}, {"scoring": "balanced_accuracy", "cv": 2}),
         ({"C": [0.01, 1.0]}, {"scoring": ["accuracy", "f1_macro"], "refit": "f1_macro", "cv": 2}),
-        ({"C": [0.01, 1.0]}, {"scoring": lambda e, x, y: {"a": e.score(x, y), "b": 1.0}, "refit": "a", "cv": 2}),
+        ({"C": [0.01, 1.0]}, {"scoring": lambda e, x, y: {"b": e.score(x, y), "a": 1.0}, "refit": "b", "cv": 2}),
     ],
 )
 def test_only_the_name_of_the_class_differs_from_grid_search(grid: Any, options: dict[str, Any]) -> None:
@@ -89,12 +102,31 @@ def test_only_the_name_of_the_class_differs_from_grid_search(grid: Any, options:
     assert ours.refit_time_ > 0
 
 
-def test_workers_fit_what_this_process_fits_and_nothing_is_left_behind() -> None:
+def test_of_three_scores_none_need_be_the_one_that_counts() -> None:
+    options: dict[str, Any] = {"scoring": ["accuracy", "f1_macro", "f1_micro"], "cv": 2, "refit": False}
+    ours, theirs = SearchCV(SVC(), {"C": [0.01, 1.0]}, **options), GridSearchCV(SVC(), {"C": [0.01, 1.0]}, **options)
+    ours.fit(X, Y), theirs.fit(X, Y)
+    assert list(ours.cv_results_) == list(theirs.cv_results_)
+    for name in ("mean_test_accuracy", "std_test_f1_macro", "rank_test_f1_micro"):
+        assert ours.cv_results_[name].tolist() == theirs.cv_results_[name].tolist()
+    assert not hasattr(ours, "best_index_")
+    with pytest.raises(Mistake, match="tpe goes by one score, or two; name one of accuracy, f1_macro, f1_micro"):
+        ours.set_params(method="tpe", trials=2).fit(X, Y)
+
+
+def test_workers_fit_what_this_process_fits_and_nothing_is_left_behind(capsys: pytest.CaptureFixture[str]) -> None:
     tree, grid = DecisionTreeClassifier(random_state=0), {"max_depth": [1, 2], "criterion": ["gini", "entropy"]}
     big = np.tile(X, (300, 1)) + np.random.default_rng(0).normal(size=(300 * len(X), 4))
     assert big.nbytes > problems.MAPPED_BYTES
-    ours = SearchCV(tree, grid, cv=2, n_jobs=2).fit(big, np.tile(Y, 300))
-    assert_same(ours, GridSearchCV(tree, grid, cv=2).fit(big, np.tile(Y, 300)))
+    ours = SearchCV(tree, grid, cv=2, n_jobs=2, verbose=3).fit(big, np.tile(Y, 300))
+    heard = capsys.readouterr().out
+    assert_same(ours, GridSearchCV(tree, grid, cv=2, verbose=3).fit(big, np.tile(Y, 300)))
+    told, theirs = (
+        sorted(re.sub("total time= .*", "", line) for line in text.splitlines())
+        for text in (heard, capsys.readouterr().out)
+    )
+    assert told == theirs
+    assert len(told) == 1 + 8
     folder = Path(os.environ[problems.FOLDER])
     assert folder.stat().st_mode & 0o077 == 0
     assert not list(folder.iterdir())
@@ -146,6 +178,14 @@ def test_values_that_are_objects_come_back_as_they_were() -> None:
     assert not hasattr(scalers[0], "mean_")
 
 
+def test_arrays_may_be_values() -> None:
+    grid = {"priors": [None, np.array([0.2, 0.3, 0.5]), np.array([0.6, 0.2, 0.2])]}
+    ours, theirs = SearchCV(GaussianNB(), grid, cv=2).fit(X, Y), GridSearchCV(GaussianNB(), grid, cv=2).fit(X, Y)
+    assert ours.cv_results_["mean_test_score"].tolist() == theirs.cv_results_["mean_test_score"].tolist()
+    found = [params["priors"] for params in ours.cv_results_["params"]]
+    assert all(one is value for one, value in zip(found, grid["priors"], strict=True))
+
+
 class Counting(DecisionTreeClassifier):  # type: ignore[misc]
     """Counts its fits, and is interrupted in one of them."""
 
@@ -164,7 +204,7 @@ def test_an_interrupted_search_goes_on_fold_by_fold(tmp_path: Path, monkeypatch:
     monkeypatch.setattr(Counting, "fits", [])
     monkeypatch.setattr(Counting, "interrupted_at", 6)
     search = SearchCV(Counting(random_state=0), {"max_depth": [1, 2, 3]}, cv=3, out=tmp_path / "run")
-    with pytest.raises(Interrupted):
+    with pytest.raises(KeyboardInterrupt):
         search.fit(X, Y)
     assert Counting.fits == [1, 1, 1, 2, 2, 2]
     search.fit(X, Y)
@@ -181,8 +221,71 @@ def test_an_interrupted_search_goes_on_fold_by_fold(tmp_path: Path, monkeypatch:
     count = len(Counting.fits)
     more.fit(X, Y)
     assert len(Counting.fits) == count + 3 + 1
-    with pytest.raises(StudyError, match="holds another study"):
+    with pytest.raises(StudyError, match="holds another search: not the same data, folds; choose another `out`"):
         clone(search).fit(X[::2], Y[::2])
+    with pytest.raises(StudyError, match="not the same scoring"):
+        clone(search).set_params(return_train_score=True).fit(X, Y)  # no training score was recorded
+
+
+def test_an_interrupt_ends_what_is_around_a_search_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Counting, "fits", [])
+    monkeypatch.setattr(Counting, "interrupted_at", 2)
+    with pytest.raises(KeyboardInterrupt):
+        cross_val_score(SearchCV(Counting(random_state=0), {"max_depth": [1, 2]}, cv=2), X, Y, cv=2)
+    assert len(Counting.fits) == 2
+
+
+def test_a_search_with_a_lambda_goes_on_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Counting, "fits", [])
+    for _ in range(2):
+        search = SearchCV(
+            Counting(random_state=0),
+            {"max_depth": [1]},
+            cv=2,
+            scoring=lambda e, x, y: e.score(x, y),
+            out=tmp_path / "run",
+        )
+        search.fit(X, Y)
+    assert len(Counting.fits) == 2 + 1 + 1
+
+
+class Moody(DecisionTreeClassifier):  # type: ignore[misc]
+    """Fails to fit a stump while it is in a mood."""
+
+    fits = 0
+    mood = True
+
+    def fit(self, X: Any, y: Any) -> Moody:
+        Moody.fits += 1
+        if Moody.mood and self.max_depth == 1:
+            raise KeyError("in a mood")
+        found: Moody = super().fit(X, y)
+        return found
+
+
+@pytest.mark.filterwarnings("ignore:One or more of the test scores are non-finite")  # as GridSearchCV says
+def test_what_failed_is_fitted_again_by_the_next_fit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Moody, "mood", True)
+    search = SearchCV(Moody(random_state=0), {"max_depth": [1, 2]}, cv=2, out=tmp_path / "run")
+    with pytest.warns(FitFailedWarning, match="in a mood"):
+        search.fit(X, Y)
+    monkeypatch.setattr(Moody, "mood", False)
+    monkeypatch.setattr(Moody, "fits", 0)
+    search.fit(X, Y)
+    assert Moody.fits == 2 + 1
+    assert_same(search, GridSearchCV(Moody(random_state=0), {"max_depth": [1, 2]}, cv=2).fit(X, Y))
+
+
+def test_an_error_that_is_to_be_raised_ends_the_search(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Moody, "mood", True)
+    monkeypatch.setattr(Moody, "fits", 0)
+    with pytest.raises(KeyError, match="in a mood"):
+        SearchCV(Moody(), {"max_depth": list(range(1, 40))}, cv=2, error_score="raise").fit(X, Y)
+    assert Moody.fits < 10
+    with pytest.raises(ValueError, match="Invalid parameter 'depth' for estimator Moody"):
+        SearchCV(Moody(), {"depth": [1, 2]}, cv=2).fit(X, Y)
+    with pytest.raises(ValueError, match="scoring must return a number, got hm"):
+        SearchCV(Moody(), {"max_depth": [2]}, scoring=lambda e, x, y: "hm", cv=2).fit(X, Y)
 
 
 def test_a_candidate_that_fails_gets_the_error_score() -> None:
@@ -216,6 +319,31 @@ def test_other_methods_draw_from_ranges_and_distributions(method: str) -> None:
     assert search.cv_results_["mean_test_score"][2] == cross_val_score(tree, X, Y, cv=2).mean()
 
 
+def test_a_distribution_between_whole_numbers_gives_fractions() -> None:
+    space = {"C": loguniform(1, 1000), "gamma": uniform(0, 1)}
+    drawn = SearchCV(SVC(), space, "random", trials=4, cv=2).fit(X, Y).cv_results_["params"]
+    assert not any(float(one["C"]).is_integer() or float(one["gamma"]).is_integer() for one in drawn)
+
+
+@pytest.mark.filterwarnings("ignore:(Scoring failed|One or more of the test scores)")  # as GridSearchCV says
+def test_a_search_that_learns_goes_by_the_score_of_refit_and_past_scores_that_fail() -> None:
+    def scores(estimator: Any, x: Any, y: Any) -> dict[str, float]:
+        return {"a": estimator.C, "b": -estimator.C}
+
+    def fails(estimator: Any, x: Any, y: Any) -> float:
+        if estimator.C < 2:
+            raise ValueError("no score")
+        return float(estimator.C)
+
+    space = {"C": {"low": 0.5, "high": 8.0}}
+    for scoring, refit in ((scores, "a"), (scores, "b"), (fails, True)):
+        search = SearchCV(SVC(), space, "tpe", trials=4, scoring=scoring, refit=refit, cv=2).fit(X, Y)
+        tried = [params["C"] for params in search.cv_results_["params"]]
+        assert search.best_params_["C"] == (min(tried) if refit == "b" else max(tried))
+    assert np.isnan(search.cv_results_["mean_test_score"]).tolist() == [one < 2 for one in tried]
+    assert 0 < sum(one < 2 for one in tried) < 4
+
+
 @pytest.mark.parametrize(
     ("options", "kind", "words"),
     [
@@ -226,6 +354,10 @@ def test_other_methods_draw_from_ranges_and_distributions(method: str) -> None:
         ({"param_grid": {"C": truncnorm(0, 1)}, "method": "random"}, StudyError, "found the distribution truncnorm"),
         ({"param_grid": {"C": "rbf"}}, TypeError, "needs to be a list"),
         ({"param_grid": {"C": []}}, ValueError, "non-empty"),
+        ({"param_grid": {"C": np.array(3.0)}}, TypeError, "needs to be a list"),
+        ({"param_grid": {"C": {"lo": 1, "high": 2}}}, StudyError, "'C': a range has no 'lo'; did you mean 'low'"),
+        ({"param_grid": {"C": {"low": 1}}}, StudyError, "'C': high: is missing"),
+        ({"param_grid": {"class_weight": {0: 1.0}}}, StudyError, "a dict that is a value goes in a list"),
         ({"param_grid": [3]}, TypeError, "a list of dicts"),
     ],
 )
@@ -300,6 +432,36 @@ def test_candidates_that_stack_train_as_packs_and_give_what_they_give_alone(
     assert set(results.items("fold")) == {0, 1}
 
 
+def test_more_candidates_of_networks_train_those_alone(tmp_path: Path) -> None:
+    grid = {"learning_rate": [0.01, 0.03, 0.1], "epochs": [1]}
+    few = SearchCV(CLASSIFIER, {**grid, "learning_rate": [0.01, 0.1]}, cv=2, out=tmp_path / "run").fit(X, Y)
+    more = clone(few).set_params(param_grid=grid).fit(X, Y)
+    assert_same(more, GridSearchCV(CLASSIFIER, grid, cv=2).fit(X, Y), close=1e-10)
+    results = tradewind.Results.load(tmp_path / "run")
+    assert results.items("candidate").count("epochs=1, learning_rate=0.1") == 2
+    assert sorted(Counter(record["edition"] for record in results.records()).values()) == [2, 4]
+
+
+class Halved(NetworkClassifier):
+    """Trains on every other sample."""
+
+    def fit(self, X: Any, y: Any) -> Halved:
+        found: Halved = super().fit(X[::2], y[::2])
+        return found
+
+
+def test_a_fit_of_the_users_own_is_called() -> None:
+    network, grid = Halved(**CLASSIFIER.get_params()), {"learning_rate": [0.01, 0.03]}
+    assert_same(SearchCV(network, grid, cv=2).fit(X, Y), GridSearchCV(network, grid, cv=2).fit(X, Y))
+
+
+def test_seeds_may_be_numpys_numbers() -> None:
+    seeds = {"random_state": np.int64(2), "data_seed": np.int64(3), "epochs": 1}
+    search = SearchCV(clone(CLASSIFIER).set_params(**seeds), {"learning_rate": [0.1]}, cv=2).fit(X, Y)
+    plain = NetworkClassifier(**{**CLASSIFIER.get_params(), **{name: int(seeds[name]) for name in seeds}})
+    assert (search.predict_proba(X) == plain.set_params(learning_rate=0.1).fit(X, Y).predict_proba(X)).all()
+
+
 def test_networks_of_several_kinds_and_a_search_that_learns_do_what_others_do(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -309,7 +471,7 @@ def test_networks_of_several_kinds_and_a_search_that_learns_do_what_others_do(
     regressor = NetworkRegressor(net, epochs=3, learning_rate=0.01, precision="fp64", random_state=np.int64(3))
     by_module = [{"module": [Line], "learning_rate": [0.1, 1]}]
     by_size = [
-        {"learning_rate": [0.1, 1], "random_state": [0, 3]},
+        {"learning_rate": [1], "random_state": [0, 3]},
         {"module__hidden": [2, 4], "epochs": np.arange(1, 3)},
     ]
     for grids in (by_module, by_size):
@@ -317,7 +479,7 @@ def test_networks_of_several_kinds_and_a_search_that_learns_do_what_others_do(
         assert_same(ours, theirs, close=1e-10)
     space = {"learning_rate": {"low": 1e-3, "high": 0.1, "log": True}}
     for method in ("random", "tpe"):
-        search = SearchCV(regressor, space, method, trials=3, cv=2).fit(x, y)
+        search = SearchCV(regressor, space, method, trials=2, cv=2).fit(x, y)
         rates = [params["learning_rate"] for params in search.cv_results_["params"]]
         assert_same(search, GridSearchCV(regressor, {"learning_rate": rates}, cv=2).fit(x, y), close=1e-10)
 
@@ -343,6 +505,13 @@ def test_networks_at_the_end_of_a_pipeline_train_as_packs_too(
         ({"module__hiden": 3}, "module__hiden: the module does not know it; did you mean 'hidden'"),
         ({"learing_rate": 0.1}, "does not know 'learing_rate'; did you mean 'learning_rate'"),
         ({"module": lambda: 3}, "makes a int; allowed: an nn.Module"),
+        ({"module": Line(4, 3)}, "found a Line; allowed: a class or a function that makes an nn.Module"),
+        ({"module": "net"}, "module: found a str; allowed: a class or a function"),
+        ({"module": partial(net, outputs=5)}, "module: found 5 outputs for a sample; allowed: 3, one for each class"),
+        ({"module": nn.LazyLinear, "module__out_features": 3}, "module: has lazy layers; give them their sizes"),
+        ({"module": Pair}, "module: found a tuple as its output; allowed: a tensor"),
+        pytest.param({"device": "cuda"}, "no GPU that torch can use; allowed: 'auto', 'cpu'", marks=WITHOUT_GPU),
+        ({"data_seed": None}, "data_seed: found None, a NoneType; allowed: whole numbers"),
         ({"learning_rate": 1e37, "precision": "fp32"}, "not finite in epoch"),
     ],
 )
@@ -377,3 +546,13 @@ SEARCH = SearchCV(LogisticRegression(), {"C": [0.1, 1.0]}, cv=2)
 @parametrize_with_checks([NetworkClassifier(Line, **TINY), NetworkRegressor(Line, **TINY), SEARCH])
 def test_all_that_scikit_learn_asks_of_an_estimator_holds(estimator: Any, check: Callable[[Any], None]) -> None:
     check(estimator)
+
+
+def test_searches_in_threads_do_not_take_each_others_output(capsys: pytest.CaptureFixture[str]) -> None:
+    search = SearchCV(LogisticRegression(max_iter=500), {"C": [0.1, 1.0]}, cv=2)
+    plain = GridSearchCV(LogisticRegression(max_iter=500), {"C": [0.1, 1.0]}, cv=2)
+    with parallel_config("threading"):
+        found = cross_val_score(search, X, Y, cv=4, n_jobs=4, error_score="raise")
+    np.testing.assert_array_equal(found, cross_val_score(plain, X, Y, cv=4))
+    print("heard")
+    assert capsys.readouterr().out == "heard\n"

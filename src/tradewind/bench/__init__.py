@@ -18,7 +18,7 @@ BENCHMARKS = {
     "augment": "images moved per second beside OpenCV and others, and live over ahead-of-time training",
     "dispatch": "empty trials per second over 4 MPI ranks, beside mpi4py.futures, Dask and Ray",
     "parallel": "our data-parallel step over torch's bare DistributedDataParallel, 2 processes",
-    "search": "regret against trials beside Optuna alone, and a network in seconds",
+    "search": "regret against trials beside Optuna alone (parts: branin, hartmann, rosenbrock, mixed, network)",
     "watcher": "whether a run is slowed by the live page following it",
     "sweep": "learning rate × seed beside DataLoader, eager, joblib, Optuna (parts: ways, foreign, one, growth)",
 }

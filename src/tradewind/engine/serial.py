@@ -88,7 +88,10 @@ class Serial:
 
     def _fit(self, pack: Pack, report: Report, log: TextIO) -> list[Outcome]:
         out, err = (Tee(terminal, log) if self._echo else Tee(log) for terminal in (sys.stdout, sys.stderr))
-        with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
+        with contextlib.ExitStack() as heard:
+            if threading.current_thread() is threading.main_thread():  # else others may speak: sys.stdout is all's
+                heard.enter_context(contextlib.redirect_stdout(out))
+                heard.enter_context(contextlib.redirect_stderr(err))
             try:
                 self._trainer = self._trainer or load_trainer(self._reference, self._task)
                 with self._turn, _time_limit(self._task.limits.timeout_s):

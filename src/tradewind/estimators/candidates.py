@@ -5,20 +5,23 @@ from __future__ import annotations
 import json
 import math
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from typing import Any
 
-from tradewind.errors import StudyError
+import numpy as np
+from pydantic import ValidationError
+
+from tradewind.errors import StudyError, nearest
 from tradewind.pack import Config, Value
-from tradewind.study import Range
+from tradewind.study import Range, complaint
 
 GRID = "grid"  # which of several grids a candidate is from
 OURS = {GRID, "candidate", "fold", "seed", "data_seed"}  # names that mean something else in a config
 LONGEST_LABEL = 60
 DISTRIBUTIONS: dict[str, dict[str, Any]] = {
-    "uniform": {},
-    "loguniform": {"log": True},
-    "reciprocal": {"log": True},
+    "uniform": {"type": "float"},
+    "loguniform": {"type": "float", "log": True},
+    "reciprocal": {"type": "float", "log": True},
     "randint": {"type": "int"},
 }
 
@@ -42,7 +45,13 @@ class Candidates:
 
     def space(self) -> dict[str, Any]:
         """The space of a study that has every candidate once, in scikit-learn's order."""
-        coded = [{in_config(name): self.coded(name, spec) for name, spec in grid.items()} for grid in self.grids]
+        coded = [
+            {
+                in_config(name): spec if isinstance(spec, Range) else self.coded(name, spec)
+                for name, spec in grid.items()
+            }
+            for grid in self.grids
+        ]
         if len(coded) == 1 and coded[0]:
             return coded[0]
         return {GRID: [{"value": number, "space": grid} for number, grid in enumerate(coded)]}
@@ -52,12 +61,10 @@ class Candidates:
         grid = self.grids[config.get(GRID) or 0]
         return {name: self._decoded(name, config[in_config(name)]) for name in grid}
 
-    def coded(self, name: str, spec: list[Any] | Range) -> list[Value] | Range:
+    def coded(self, name: str, values: list[Any]) -> list[Value]:
         """What stands for the values of a parameter."""
-        if isinstance(spec, Range):
-            return spec
         known, here = self._values.setdefault(name, {}), dict[str, Value]()
-        for value in spec:
+        for value in values:
             code = base = plain(value) if is_plain(value) else _label(value)
             number = 1
             while _mark(code) in here or (not is_plain(value) and known.get(_mark(code), value) is not value):
@@ -78,7 +85,7 @@ def in_config(name: str) -> str:
 
 def plain(value: Any) -> Value:
     """A value as JSON has it: numpy's scalars as Python's, tuples as lists."""
-    if type(value).__module__ == "numpy" and hasattr(value, "item"):
+    if isinstance(value, np.generic):
         value = value.item()
     return [plain(one) for one in value] if isinstance(value, list | tuple) else value
 
@@ -104,7 +111,7 @@ def _grids(param_grid: Any) -> list[Mapping[str, Any]]:
 def _spec(name: str, spec: Any) -> list[Any] | Range:
     """A list of values, or a range; scipy's distributions over an interval are ranges."""
     if isinstance(spec, Range | Mapping):
-        found = spec if isinstance(spec, Range) else Range(**{key: plain(value) for key, value in spec.items()})
+        found = spec if isinstance(spec, Range) else _range(name, spec)
         return found.values() if found.steps else found
     if hasattr(spec, "rvs"):
         kind = getattr(getattr(spec, "dist", None), "name", type(spec).__name__)
@@ -113,18 +120,31 @@ def _spec(name: str, spec: Any) -> list[Any] | Range:
                 f"param_grid {name!r}: found the distribution {kind}; allowed: uniform, loguniform, randint, a list, "
                 'or {"low": …, "high": …, "log": …}'
             )
-        low, high = (plain(end) for end in spec.support())
-        return Range(low=low, high=high, **DISTRIBUTIONS[kind])
+        low, high = spec.support()
+        return _range(name, {"low": low, "high": high, **DISTRIBUTIONS[kind]})
     # what is said of other mistakes is what GridSearchCV says
-    if isinstance(spec, str) or not isinstance(spec, Iterable) or getattr(spec, "ndim", 1) > 1:
+    if isinstance(spec, str) or not isinstance(spec, Iterable) or getattr(spec, "ndim", 1) != 1:
         raise TypeError(
             f"Parameter grid for parameter {name!r} needs to be a list or a numpy array, but got {spec!r} "
             f"(of type {type(spec).__name__}) instead."
         )
-    values = list(spec) if isinstance(spec, Sequence) or hasattr(spec, "ndim") else [*spec]
+    values = list(spec)
     if not values:
         raise ValueError(f"Parameter grid for parameter {name!r} need a non-empty sequence, got: {spec!r}")
     return values
+
+
+def _range(name: str, spec: Mapping[str, Any]) -> Range:
+    for key in spec:
+        if key not in Range.model_fields:
+            hint = nearest(str(key), Range.model_fields)
+            raise StudyError(
+                f"param_grid {name!r}: a range has no {key!r}; {hint}; a dict that is a value goes in a list"
+            )
+    try:
+        return Range(**{key: plain(value) for key, value in spec.items()})
+    except ValidationError as error:
+        raise StudyError(f"param_grid {name!r}: {complaint(error, Range)}") from None
 
 
 def _label(value: Any) -> str:

@@ -4,25 +4,27 @@ from __future__ import annotations
 
 import itertools
 import secrets
-import sys
 import tempfile
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from tradewind.errors import Mistake, RunError, nearest
+from tradewind.errors import Interrupted, Mistake, RunError, StudyError, nearest
 from tradewind.estimators import folds
 from tradewind.estimators.candidates import Params
+from tradewind.estimators.network_study import chosen_of, network_study, networks_in
 from tradewind.estimators.problem import Problem, held
+from tradewind.folder import RunFolder
 from tradewind.journal import Record
 from tradewind.results import Results
-from tradewind.run import run
+from tradewind.run import Quiet, run
 from tradewind.schedule.trials import Trials
 from tradewind.study import Study
 from tradewind.study_search import LEARNING
 
 ENGINES = ("auto", "serial", "processes")
+FAILED = f"{folds.FitFailed.__name__}: "  # what the error of a fit that raised begins with
 
 Fit = dict[str, Any]  # as scikit-learn's _fit_and_score returns it
 
@@ -43,6 +45,10 @@ class Way:
     def search(self) -> dict[str, Any]:
         """The `search` of a study."""
         names = [f"test_{name}" for name in self.metrics]
+        if self.method not in LEARNING:
+            names = names[:1]
+        elif len(names) > 2:
+            raise Mistake(f"refit: {self.method} goes by one score, or two; name one of {', '.join(self.metrics)}")
         one = len(names) == 1
         return {
             "method": self.method, "trials": self.trials, "options": self.options,
@@ -58,83 +64,86 @@ def evaluated(problem: Problem, way: Way) -> tuple[list[Params], list[Fit]]:
         raise Mistake(f"engine: found {way.engine!r}; {nearest(str(way.engine), ENGINES)}")
     jobs = effective_n_jobs(way.n_jobs)
     engine = way.engine if way.engine != "auto" else "serial" if jobs == 1 else "processes"
-    name = problem.digest() if way.out else secrets.token_hex(16)
+    name = _name(problem, way.out) if way.out else secrets.token_hex(16)
     with tempfile.TemporaryDirectory(prefix="tradewind-") as folder, held(problem, name, elsewhere=False):
         study = _study(problem, way, f"{folds.FIT}{name}", repeats=len(problem.splits))
         trained = problem
         if way.method not in LEARNING and (networks := networks_in(problem)):
-            problem = replace(problem, chosen=_chosen(study, problem))
+            problem = replace(problem, chosen=chosen_of(study, networks))
             trained = replace(networks, chosen=problem.chosen)
-            study = _network_study(trained, way, f"{folds.NETWORKS}{name}")
+            study = network_study(trained, way.search(), f"{folds.NETWORKS}{name}")
         _say(problem, study)
         with held(trained, name, elsewhere=engine == "processes"):
-            workers = {"workers": jobs} if engine == "processes" else {}
-            results = run(study, out=way.out or Path(folder) / "run", engine=engine, **workers)
-        return _read(problem, results)
+            options = {"engine": engine, "retry_failed": True, **({"workers": jobs} if engine == "processes" else {})}
+            return _read(problem, _run(problem, study, way.out or Path(folder) / "run", options))
+
+
+def _name(problem: Problem, out: Path) -> str:
+    """What a problem is called in a run folder, of which it must be the only one."""
+    parts = problem.digests()
+    name = "_".join(parts.values())
+    before = RunFolder(out).edition().get("study", {}).get("workload", "").rpartition(":")[2].split("_")[1:]
+    changed = [part for part, old in zip(parts, before, strict=False) if parts[part] != old]
+    if changed and len(before) == len(parts):
+        raise StudyError(f"{out} holds another search: not the same {', '.join(changed)}; choose another `out`")
+    return name
+
+
+def _run(problem: Problem, study: Study, out: Path, options: dict[str, Any]) -> Results:
+    watch = Onlooker(problem, aloud=problem.verbose > 1 and bool(problem.chosen or options["engine"] == "processes"))
+    try:
+        return run(study, out=out, watch=watch, **options)
+    except Interrupted as stop:
+        why = str(stop)
+    if watch.record is not None:
+        _raise_again(problem, watch.record)
+    raise KeyboardInterrupt(why)  # an Exception would end one fold of a cross_val_score around the search, not all
+
+
+class Onlooker(Quiet):
+    """Ends a search at the first fit that GridSearchCV would not go on after; `aloud`: tells of each as that does."""
+
+    def __init__(self, problem: Problem, aloud: bool) -> None:
+        self.problem, self.aloud = problem, aloud
+        self.record: Record | None = None
+
+    def finished(self, worker: int | None, record: Record) -> None:
+        """Look at what came out."""
+        if self.aloud:
+            print(_line(self.problem, record), flush=True)
+        if self.record is None and _raises(self.problem, record):
+            self.record = record
+            raise KeyboardInterrupt
+
+
+def _line(problem: Problem, record: Record) -> str:
+    """What GridSearchCV prints of a fit."""
+    params, scores = _params(problem, record), ""
+    if problem.verbose > 2:
+        found = {
+            name.removeprefix("test_"): value for name, value in record["scores"].items() if name.startswith("test_")
+        }
+        scores = "".join(f", {name}={float('nan') if value is None else value:.3f}" for name, value in found.items())
+    fit_s, score_s = _seconds(record)
+    start = f"[CV {_fold(problem, record) + 1}/{len(problem.splits)}] END "
+    about = ", ".join(f"{name}={params[name]}" for name in sorted(params))
+    end = f"{about}{';' if about else ''}{scores} total time={fit_s + score_s:6.1f}s"
+    return start + "." * (80 - len(start) - len(end)) + end
+
+
+def _raises(problem: Problem, record: Record) -> bool:
+    if record["state"] == "done":
+        return False
+    if problem.error_score == "raise":
+        return True
+    # an error beside the fit, such as a parameter that the estimator does not have; a worker that died leaves none
+    return not problem.chosen and "traceback" in record["error"] and not _what(record).startswith(FAILED)
 
 
 def _study(problem: Problem, way: Way, workload: str, repeats: int) -> Study:
     return Study(
         name=f"SearchCV of {type(problem.estimator).__name__}", workload=f"{folds.__name__}:{workload}",
         space=problem.candidates.space(), search=way.search(), repeats=repeats, seed=way.seed,
-    )  # fmt: skip
-
-
-def networks_in(problem: Problem) -> Problem | None:
-    """The same problem of networks that can train together; None where they can't, or are none.
-
-    They may be the last step of a pipeline: what comes before is then fitted once for each fold.
-    """
-    there = sys.modules.get("tradewind.estimators.network")  # torch need not be loaded to learn that there is none
-    if there is None or problem.fit_params or not _only_predicts(problem.scorer):
-        return None
-    from sklearn.pipeline import Pipeline
-
-    from tradewind.estimators.networks import stackable
-
-    network, before, prefix = problem.estimator, None, ""
-    if type(network) is Pipeline and len(network) > 1 and network.memory is None:
-        (step, network), before = network.steps[-1], network[:-1]
-        prefix = f"{step}__"
-    specs = [item for grid in problem.candidates.grids for item in grid.items()]
-    if not isinstance(network, there.Network) or not all(stackable(name, prefix, spec) for name, spec in specs):
-        return None
-    return replace(problem, estimator=there.settled(network), before=before, prefix=prefix)
-
-
-def _only_predicts(scorer: Any) -> bool:
-    """Whether a scorer asks an estimator for nothing but predictions; a user's own function may look inside."""
-    from sklearn.metrics._scorer import _BaseScorer, _PassthroughScorer
-
-    found = getattr(scorer, "_scorers", {"score": scorer}).values()
-    return all(isinstance(one, _BaseScorer | _PassthroughScorer) for one in found)
-
-
-def _chosen(study: Study, problem: Problem) -> list[Params]:
-    """The candidates of a search that does not learn."""
-    trials = Trials(study)
-    order = trials.order()
-    found = dict.fromkeys(position // study.repeats for position in order.positions(0, order.size))
-    return [problem.candidates.params(trials[index * study.repeats].config) for index in found]
-
-
-def _network_study(problem: Problem, way: Way, workload: str) -> Study:
-    from tradewind.estimators.networks import settings_of
-
-    codes, prefix, own = problem.candidates, problem.prefix, problem.estimator.get_params()
-    names = {name: name.removeprefix(prefix) for name in codes.names}
-    # of a name that only another candidate's grid has, this one has the estimator's value
-    whole = [{name: params.get(name, own.get(names[name])) for name in names} for params in problem.chosen]
-    space = [
-        {"value": number, "space": {names[name]: codes.coded(name, [value]) for name, value in values.items()}}
-        for number, values in enumerate(whole)
-    ]
-    fixed = {name: value for name, value in settings_of(problem.estimator).items() if name not in names.values()}
-    return Study(
-        name=f"SearchCV of {type(problem.estimator).__name__}", workload=f"{folds.__name__}:{workload}",
-        space={"fold": list(range(len(problem.splits))), "candidate": space}, fixed=fixed,  # full packs come first
-        search={"metric": way.search()["metric"], "direction": way.search()["direction"]},
-        data_seed=problem.estimator.data_seed,
     )  # fmt: skip
 
 
@@ -146,8 +155,10 @@ def _say(problem: Problem, study: Study) -> None:
 
 
 def _read(problem: Problem, results: Results) -> tuple[list[Params], list[Fit]]:
+    order = {name: number for number, name in enumerate(problem.chosen)}
+
     def number(record: Record) -> int:
-        return int(record["config"]["candidate"] if problem.chosen else record["trial"] // len(problem.splits))
+        return int(order[record["config"]["candidate"]] if order else record["trial"] // len(problem.splits))
 
     records = sorted(results.records(), key=number)
     names = list(getattr(problem.scorer, "_scorers", ())) or _names(records)
@@ -157,26 +168,37 @@ def _read(problem: Problem, results: Results) -> tuple[list[Params], list[Fit]]:
         if len(of_folds) != len(problem.splits):
             found = f"{len(of_folds)} of {len(problem.splits)} fits"
             raise RunError(f"{results.folder.path}: candidate {candidate} has {found}; call fit again to go on")
-        config = of_folds[0]["config"]
-        params = problem.chosen[config["candidate"]] if problem.chosen else problem.candidates.params(config)
-        candidates.append(params)
-        for fold, record in enumerate(of_folds):
-            if record["state"] != "done" and problem.error_score == "raise":
-                _raise_again(problem, params, fold, record)
+        candidates.append(_params(problem, of_folds[0]))
+        for record in of_folds:
+            if _raises(problem, record):
+                _raise_again(problem, record)
             fits.append(_fit(problem, record, names))
     return candidates, fits
 
 
+def _params(problem: Problem, record: Record) -> Params:
+    config = record["config"]
+    return problem.chosen[config["candidate"]] if problem.chosen else problem.candidates.params(config)
+
+
+def _fold(problem: Problem, record: Record) -> int:
+    return int(record["config"]["fold"] if problem.chosen else record["repeat"])
+
+
+def _seconds(record: Record) -> tuple[float, float]:
+    times = record["times"]
+    return times.get("share_s", times.get("train_s", 0.0)), times.get("test_s", 0.0)
+
+
 def _names(records: Sequence[Record]) -> list[str]:
-    """The names that a scorer of the user's has given; none where it gives one number."""
-    found = {
-        name.removeprefix("test_") for record in records for name in record["scores"] if name.startswith("test_")
-    }
-    return sorted(found) if found - {"score"} else []
+    """The names that a scorer of the user's has given, in its order; none where it gives one number."""
+    found = [name for record in records for name in record["scores"] if name.startswith("test_")]
+    names = [name.removeprefix("test_") for name in dict.fromkeys(found)]
+    return names if names != ["score"] else []
 
 
 def _fit(problem: Problem, record: Record, names: Sequence[str]) -> Fit:
-    done, times = record["state"] == "done", record["times"]
+    done = record["state"] == "done"
     default = problem.error_score if not done and problem.error_score != "raise" else float("nan")
 
     def scores(part: str) -> Any:
@@ -184,26 +206,27 @@ def _fit(problem: Problem, record: Record, names: Sequence[str]) -> Fit:
         known = {name: default if value is None else value for name, value in found.items()}
         return known if names else known["score"]
 
+    fit_s, score_s = _seconds(record)
     fit = {
-        "fit_error": None if done else _why(record), "test_scores": scores("test"),
-        "fit_time": times.get("share_s", times.get("train_s", 0.0)), "score_time": times.get("test_s", 0.0),
+        "fit_error": None if done else _what(record).removeprefix(FAILED), "test_scores": scores("test"),
+        "fit_time": fit_s, "score_time": score_s,
     }  # fmt: skip
     return fit | ({"train_scores": scores("train")} if problem.return_train_score else {})
 
 
-def _why(record: Record) -> str:
-    what = record["error"].get("what", "") or record["reason"]
-    return str(what).removeprefix("FitFailed: ")
+def _what(record: Record) -> str:
+    return str(record["error"].get("what", "") or record["reason"])
 
 
-def _raise_again(problem: Problem, params: Params, fold: int, record: Record) -> None:
+def _raise_again(problem: Problem, record: Record) -> None:
     """An exception does not cross from a worker as it was: it is made anew here."""
     from sklearn.base import clone
     from sklearn.model_selection._validation import _fit_and_score
 
+    params, fold = _params(problem, record), _fold(problem, record)
     train, test = problem.splits[fold]
     _fit_and_score(
         clone(problem.estimator), problem.X, problem.y, scorer=problem.scorer, train=train, test=test, verbose=0,
         parameters=params, fit_params=problem.fit_params, score_params=problem.score_params, error_score="raise",
     )  # fmt: skip
-    raise RunError(f"{params} on fold {fold}: {_why(record)}")
+    raise RunError(f"{params} on fold {fold}: {_what(record)}")

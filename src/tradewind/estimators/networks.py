@@ -25,7 +25,7 @@ OWN: dict[str, Hyperparameter] = {
     "random_state": Hyperparameter(0, int, low=0, help="of the weights and of dropout", stacks=True),
     "validation_fraction": Hyperparameter(0.0, float, low=0.0, high=1.0, help="of the samples, held back"),
     "fold": Hyperparameter(0, int, low=0, help="which part of the data is the test"),
-    "candidate": Hyperparameter(0, int, low=0, help="which of the candidates this is", stacks=True),
+    "candidate": Hyperparameter("", str, help="which of the candidates this is", stacks=True),
 }
 SETTINGS = {
     name: {**TRAINING, **OWN}[name]
@@ -38,16 +38,25 @@ SETTINGS = {
 
 def make_network(module: Any, given: Mapping[str, Any], sizes: tuple[int, int], random_state: int) -> nn.Module:
     """A fresh network, its weights drawn from `random_state`."""
+    if isinstance(module, nn.Module) or not callable(module):
+        raise Mistake(
+            f"module: found a {type(module).__name__}; allowed: a class or a function that makes an nn.Module"
+        )
     parameters = inspect.signature(module).parameters
     several = any(one.kind is one.VAR_KEYWORD for one in parameters.values())
     for name in given:
         if name not in parameters and not several:
             raise Mistake(f"{MODULE}{name}: the module does not know it; {nearest(name, parameters)}")
-    told = {name: size for name, size in zip(TOLD, sizes, strict=True) if name in parameters and name not in given}
+    bound = {*given, *getattr(module, "keywords", ())}  # what a partial has bound is the user's word too
+    told = {name: size for name, size in zip(TOLD, sizes, strict=True) if name in parameters and name not in bound}
     torch.manual_seed(random_state)
     network = module(**told, **given)
     if not isinstance(network, nn.Module):
         raise Mistake(f"module: found {module!r:.60}, which makes a {type(network).__name__}; allowed: an nn.Module")
+    if any(map(nn.parameter.is_lazy, network.parameters())):
+        raise Mistake(
+            "module: has lazy layers; give them their sizes: a parameter `inputs` is told how many features"
+        )
     return network
 
 
@@ -88,6 +97,13 @@ class Networks:
 
     def loss(self, outputs: torch.Tensor, targets: torch.Tensor, config: Config) -> torch.Tensor:
         """The estimator's."""
+        assert self._fold is not None, "a loss is asked for after the data"
+        if not isinstance(outputs, torch.Tensor):
+            raise Mistake(f"module: found a {type(outputs).__name__} as its output; allowed: a tensor")
+        size = self._fold.sizes[1]
+        if outputs.numel() != len(targets) * size:
+            each = f"{outputs.numel() / len(targets):g} outputs for a sample"
+            raise Mistake(f"module: found {each}; allowed: {size}, one for each class or target in y")
         found: torch.Tensor = self.problem.estimator.loss(outputs, targets)
         return found
 
@@ -180,8 +196,8 @@ def settings_of(estimator: Any) -> dict[str, Value]:
         if name not in known and not name.startswith(MODULE):
             raise Mistake(f"{type(estimator).__name__}: does not know {name!r}; {nearest(name, known)}")
     found = {name: plain(value) for name, value in given.items() if name in SETTINGS}
-    for name, value in found.items():
-        if complaint := SETTINGS[name].complaint(value):
+    for name, value in {**found, "data_seed": given["data_seed"]}.items():
+        if complaint := {**SETTINGS, "data_seed": OWN["random_state"]}[name].complaint(value):
             raise Mistake(f"{name}: {complaint}")
     return found
 

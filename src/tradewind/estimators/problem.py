@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import atexit
 import io
-import math
 import os
 import pickle
 import secrets
@@ -44,7 +43,7 @@ class Problem:
     splits: list[tuple[Any, Any]]
     scorer: Any = None
     candidates: Candidates = field(default_factory=lambda: Candidates({}))
-    chosen: list[Params] = field(default_factory=list)  # of networks, which are told which of them they are
+    chosen: Mapping[str, Params] = field(default_factory=dict)  # of networks, which are told which of them they are
     fit_params: Mapping[str, Any] = field(default_factory=dict)
     score_params: Mapping[str, Any] = field(default_factory=dict)
     return_train_score: bool = False
@@ -53,16 +52,29 @@ class Problem:
     before: Any = None  # the steps of a pipeline whose last one is the estimator,
     prefix: str = ""  # and what its parameters begin with there
 
-    def digest(self) -> str:
-        """The same for the same problem, also in another process; of what can't be told apart, new each time."""
-        import joblib
+    def digests(self) -> dict[str, str]:
+        """Part by part the same for the same problem, also in another process."""
+        parts: dict[str, Any] = {
+            "estimator": (type(self.estimator).__qualname__, self.estimator.get_params()),
+            "data": (self.X, self.y),
+            "folds": self.splits,
+            "scoring": (self.scorer, self.score_params, self.error_score, self.return_train_score),
+            "fit parameters": self.fit_params,
+        }
+        return {name: _digest(part) for name, part in parts.items()}
 
-        about = type(self.estimator).__qualname__, self.estimator.get_params(), self.X, self.y, self.splits
-        try:
-            found: str = joblib.hash((*about, self.scorer, self.fit_params, self.score_params, self.error_score))
-        except (pickle.PicklingError, TypeError, AttributeError):
-            return secrets.token_hex(16)
-        return found
+
+def _digest(part: Any) -> str:
+    """Of what can't be told apart, new each time."""
+    import cloudpickle  # type: ignore[import-untyped]
+    import joblib
+
+    cannot = pickle.PicklingError, TypeError, AttributeError
+    with suppress(*cannot):
+        return str(joblib.hash(part))[:8]
+    with suppress(*cannot):  # a lambda, or what a function has defined
+        return str(joblib.hash(cloudpickle.dumps(part)))[:8]
+    return secrets.token_hex(4)
 
 
 @contextmanager
@@ -103,7 +115,7 @@ def _folder() -> Path:
 
 def _write(problem: Problem, path: Path, files: list[Path]) -> None:
     # can send what a notebook or a script defines
-    from cloudpickle import CloudPickler  # type: ignore[import-untyped]
+    from cloudpickle import CloudPickler
 
     class Pickler(CloudPickler):  # type: ignore[misc]
         def persistent_id(self, thing: Any) -> str | None:
@@ -147,11 +159,11 @@ def _read(path: Path) -> Problem:
 
 
 def named_scores(found: dict[str, Any]) -> dict[str, float]:
-    """The scores of a fold by name, as a record has them; what is not finite is left out."""
+    """The scores of a fold by name, as a record has them."""
     named: dict[str, float] = {}
     for part in ("test", "train"):
         scores = found.get(f"{part}_scores")
         if scores is not None:
             several = scores if isinstance(scores, dict) else {"score": scores}
             named |= {f"{part}_{name}": float(value) for name, value in several.items()}
-    return {name: value for name, value in named.items() if math.isfinite(value)}
+    return named

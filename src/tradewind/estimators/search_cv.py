@@ -107,8 +107,10 @@ class SearchCV(BaseSearchCV):  # type: ignore[misc]
         return splits
 
     def _way(self, scorer: Any) -> Way:
-        names = list(getattr(scorer, "_scorers", ["score"]))
-        metrics = [self.refit] if self.refit in names else names if len(names) > 1 else ["score"]
+        several = callable(self.scoring) or hasattr(scorer, "_scorers")
+        metrics = list(getattr(scorer, "_scorers", ["score"]))
+        if several and isinstance(self.refit, str):
+            metrics = [self.refit]
         return Way(
             self.method, self.trials, self.seed, dict(self.options or {}), metrics, self.engine, self.n_jobs,
             Path(self.out) if self.out is not None else None,

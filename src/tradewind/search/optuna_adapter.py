@@ -6,7 +6,7 @@ import hashlib
 import math
 import warnings
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -105,7 +105,7 @@ class Sampled:
     def _proposed(self, number: int) -> _Row | None:
         """The sampler's answer that is new and accepted; or chance's; None: there is none."""
         attrs: dict[str, Any] = {}
-        with _quietly():
+        with _quietly(), _lone_thread() if self._method == "gp" else nullcontext():
             for attempt in range(ATTEMPTS[self._method]):
                 study = self._current()
                 study.sampler = _sampler(self._method, self._options, self._word(number, attempt), self._trials)
@@ -115,12 +115,20 @@ class Sampled:
                 attrs = dict(asked.system_attrs) if self._method in STATEFUL else {}
                 if self._points.accepts(values) and self._mark(asked.params) not in self._seen:
                     self._notes = self._storage.get_study_system_attrs(0) if self._method in STATEFUL else {}
-                    if attempt or self._points.conditional:  # a sampler shares what it did not use with later ones
+                    if attempt:  # what was refused is in Optuna's study, too
                         self._study = None
+                    elif self._points.conditional and self._method not in STATEFUL:
+                        self._blank(asked)
                     return _Row(values, dict(asked.params), attrs)
                 self._study = None
         drawn = unknown(self._points, self._word(number, -1), lambda v: self._mark(self._params(v)) in self._seen)
         return None if drawn is None else _Row(drawn, self._params(drawn), attrs)
+
+    def _blank(self, asked: FrozenTrial) -> None:
+        """Take away what the sampler noted for a pending trial: it drew for choices that were not taken, too."""
+        place = self._storage.get_trial_id_from_study_id_trial_number(0, asked.number)  # the only study there
+        for key in asked.system_attrs:
+            self._storage.set_trial_system_attr(place, key, "")
 
     def _started(self, told: Told) -> _Row:
         """A row for what began elsewhere; a stateful sampler is asked all the same, for what it notes."""
@@ -203,8 +211,13 @@ class Sampled:
         return tuple(sorted(params.items()))
 
     def _word(self, number: int, attempt: int) -> int:
-        text = f"{self._seed}/{self._method}/{number}/{attempt}"
-        return int.from_bytes(hashlib.blake2b(text.encode(), digest_size=4).digest(), "big")
+        return sampler_seed(self._seed, self._method, number, attempt)
+
+
+def sampler_seed(seed: int, method: str, number: int, attempt: int = 0) -> int:
+    """What the sampler is seeded with for a number: with it, Optuna alone asks for the same."""
+    text = f"{seed}/{method}/{number}/{attempt}"
+    return int.from_bytes(hashlib.blake2b(text.encode(), digest_size=4).digest(), "big")
 
 
 class _Code:
@@ -273,3 +286,18 @@ def _quietly() -> Iterator[None]:
             yield
     finally:
         optuna.logging.set_verbosity(before)
+
+
+@contextmanager
+def _lone_thread() -> Iterator[None]:
+    """With one of torch's threads: a Gaussian process is many small products, between which several would wait for
+    each other. On two busy cores two threads take twice as long as one, and longer still to begin.
+    """
+    import torch
+
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterator
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from typing import Any
 
 import numpy as np
@@ -19,8 +19,10 @@ from tradewind.noise import sample_words, start_word
 from tradewind.pack import Config
 from tradewind.train.ahead import Stored, stored
 from tradewind.train.recipe import Recipe, memory_order
+from tradewind.train.stream import Stream
 from tradewind.workloads.contract import Data, Split
 
+ROOM = 0.4  # of a GPU's memory for one split: more is brought in pieces, epoch for epoch
 TO_DEVICE_BYTES = 64 << 20  # at a time: the only memory of the host that a store needs on its way to a device
 
 
@@ -36,29 +38,46 @@ class Samples:
 
     @classmethod
     def of(cls, split: Split, device: torch.device, dtype: torch.dtype) -> Samples:
-        """The arrays of a split on a device; those of a store stay on disk unless the device is another one."""
+        """The arrays of a split on a device if they fit; those of a store stay on disk where the device is a CPU."""
         inputs, last = memory_order(split.inputs)
         targets = torch.from_numpy(np.ascontiguousarray(split.targets))
         targets = targets.to(device, dtype if targets.is_floating_point() else None)
+        there = _fits(inputs.nbytes, device)
         if isinstance(split, Stored):
-            if device.type == "cpu":
+            if device.type == "cpu" or not there:
                 return cls(torch.from_numpy(inputs), targets, last, dtype, split)
             return cls(_brought(split, device, dtype), targets, last, dtype)
         held = torch.from_numpy(np.ascontiguousarray(inputs))
         if held.is_floating_point():
             held = held.to(dtype)
-        return cls(held.to(device), targets, last, dtype)
+        return cls(held.to(device) if there else held, targets, last, dtype)
+
+    @property
+    def elsewhere(self) -> bool:
+        """Whether the inputs are too many for their device."""
+        return self.inputs.device != self.targets.device
 
     def __len__(self) -> int:
         return len(self.targets)
 
     def rows(self, index: torch.Tensor | slice) -> torch.Tensor:
         """The inputs of some samples, as (n, channels, …)."""
-        if self.stored is not None and isinstance(index, torch.Tensor):
-            rows = self.stored.read(index).to(self.dtype)
-        else:
-            rows = self.inputs[index]
+        rows = self.natural(index).to(self.targets.device)
         return rows.movedim(-1, 1) if self.channels_last else rows
+
+    def natural(self, index: torch.Tensor | slice) -> torch.Tensor:
+        """The inputs of some samples with their axes in the order of memory, where the inputs are."""
+        if isinstance(index, slice):
+            rows = self.inputs[index]
+            return rows.to(self.dtype) if self.stored is not None else rows
+        index = index.to(self.inputs.device)
+        return self.inputs[index] if self.stored is None else self.stored.read(index).to(self.dtype)
+
+
+def _fits(size: int, device: torch.device) -> bool:
+    if device.type == "cpu":
+        return True
+    return size <= ROOM * torch.cuda.get_device_properties(device).total_memory
 
 
 def _brought(split: Stored, device: torch.device, dtype: torch.dtype) -> torch.Tensor:
@@ -106,6 +125,7 @@ class TrainingBatches:
     batch_size: int
     data_seed: int
     live: Live | None  # moves samples as they are drawn
+    stream: Stream | None = None  # brings them, where they do not fit their device
 
     def epoch(self, epoch: int) -> Iterator[Batch]:
         """The batches of an epoch, the last one as large as what is left."""
@@ -119,19 +139,56 @@ class TrainingBatches:
         """The indexes of an epoch, in their order."""
         return epoch_order(self.count, self.data_seed, epoch)
 
-    def batch(self, index: torch.Tensor, epoch: int | torch.Tensor, drops: int | torch.Tensor | None = None) -> Batch:
-        """The samples of these indexes; words in device memory may stand for the epoch, for CUDA graphs."""
-        rows = index % len(self.samples) if self.sources is None else self.sources[index % len(self.sources)]
-        inputs = self.live.batch(rows, index, epoch) if self.live else self.samples.rows(rows)
+    def pieces(self, epoch: int) -> Iterator[torch.Tensor]:
+        """The indexes of an epoch in their order: all at once, or those of each piece when it has been brought."""
+        order = self.order(epoch)
+        if self.stream is None:
+            yield order.to(self.samples.targets.device)
+        else:
+            yield from self.stream.brought(order, self._rows(order))
+
+    def batch(
+        self,
+        index: torch.Tensor,
+        epoch: int | torch.Tensor,
+        drops: int | torch.Tensor | None = None,
+        places: torch.Tensor | None = None,
+    ) -> Batch:
+        """The samples of these indexes, which may have places in the piece that was brought last.
+
+        Words in device memory may stand for the epoch, for CUDA graphs.
+        """
+        rows = self._rows(index)
         if drops is None:
             assert isinstance(epoch, int), "words come in pairs"
             drops = start_word(0, epoch)
-        return Batch(inputs, self.samples.targets[rows], index, drops)
+        return Batch(self._inputs(rows, index, epoch, places), self.samples.targets[rows], index, drops)
+
+    def _rows(self, index: torch.Tensor) -> torch.Tensor:
+        if self.sources is None:
+            return index % len(self.samples)
+        return self.sources.to(index.device)[index % len(self.sources)]
+
+    def _inputs(
+        self, rows: torch.Tensor, index: torch.Tensor, epoch: int | torch.Tensor, places: torch.Tensor | None
+    ) -> torch.Tensor:
+        if self.stream is None:
+            return self.live.batch(rows, index, epoch) if self.live else self.samples.rows(rows)
+        held = self.stream.piece
+        if places is None:  # single ones, besides the pieces
+            held = self.samples.natural(rows).to(index.device)
+            places = torch.arange(len(rows), device=index.device)
+        if self.live is not None:
+            live = self.live if held is self.stream.piece else replace(self.live, stored=held)
+            return live.batch(places, index, epoch)
+        return held[places].movedim(-1, 1) if self.samples.channels_last else held[places]
 
     def _batches(self, epoch: int) -> Iterator[Batch]:
-        order = self.order(epoch).to(self.samples.targets.device)
-        for index in torch.split(order, self.batch_size):
-            yield self.batch(index, epoch)
+        for order in self.pieces(epoch):
+            for start in range(0, len(order), self.batch_size):
+                end = min(start + self.batch_size, len(order))
+                places = self.stream.places[start:end] if self.stream is not None else None
+                yield self.batch(order[start:end], epoch, places=places)
 
 
 def batches_of(samples: Samples, stored: bool, data: Data, config: Config) -> TrainingBatches:
@@ -140,11 +197,15 @@ def batches_of(samples: Samples, stored: bool, data: Data, config: Config) -> Tr
     repeats = len(rows) > len(data.train) and not stored
     sources = torch.from_numpy(rows).to(samples.targets.device) if repeats else None
     count = len(rows) * config["data_multiplier"]
-    data_seed = config["data_seed"]
+    data_seed, stream, held = config["data_seed"], None, samples.inputs
+    if samples.elsewhere:
+        one = samples.natural(slice(0, 1))[0]
+        stream = Stream(samples.natural, one, samples.targets.device, config["batch_size"])
+        held = stream.piece
     live = None
     if config["augment"] == "live":
-        live = Live(samples.inputs, samples.channels_last, data_seed, augmentation_of(config), data.vectors)
-    return TrainingBatches(samples, sources, count, config["batch_size"], data_seed, live)
+        live = Live(held, samples.channels_last, data_seed, augmentation_of(config), data.vectors)
+    return TrainingBatches(samples, sources, count, config["batch_size"], data_seed, live, stream)
 
 
 def augmentation_of(config: Config) -> Augmentation:

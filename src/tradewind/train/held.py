@@ -40,8 +40,8 @@ class Held:
     @property
     def nbytes(self) -> int:
         """What they take there."""
-        parts = [part.inputs for part in (self.train, self.validation, self.test) if part is not None]
-        return sum(part.nbytes for part in parts)
+        parts = [part for part in (self.train, self.validation, self.test) if part is not None]
+        return sum(part.inputs.nbytes for part in parts if not part.elsewhere)
 
 
 def hold(data: Data, config: Config, device: torch.device, dtype: torch.dtype) -> Held:

@@ -70,11 +70,15 @@ class Steps:
                 self._step(batch)
             return self._total
         self._set(epoch)
-        size = self._batches.batch_size
-        for _ in range(self._batches.count // size):
-            self.replay()
-        if rest := self._batches.count % size:
-            self._step(self._batches.batch(self._order[-rest:], epoch))
+        size, stream = self._batches.batch_size, self._batches.stream
+        for order in self._batches.pieces(epoch):
+            self._order[: len(order)].copy_(order)
+            self._place.zero_()
+            for _ in range(len(order) // size):
+                self.replay()
+            if rest := len(order) % size:
+                places = stream.places[len(order) - rest : len(order)] if stream is not None else None
+                self._step(self._batches.batch(order[-rest:], epoch, places=places))
         return self._total
 
     def _step(self, batch: Batch) -> None:
@@ -94,7 +98,8 @@ class Steps:
     def _fastest(self) -> torch.cuda.CUDAGraph | None:
         """The graph of one step, with kernels of our own at the front of the networks where that is faster."""
         device, batches = self._stack.rows.device, self._batches
-        self._order = torch.zeros(batches.count, dtype=torch.int64, device=device)
+        held = batches.count if batches.stream is None else min(batches.count, len(batches.stream.piece))
+        self._order = torch.zeros(held, dtype=torch.int64, device=device)
         self._place = torch.zeros((), dtype=torch.int64, device=device)
         self._span = torch.arange(batches.batch_size, device=device)
         self._moves, self._drops = (torch.zeros(1, dtype=torch.int64, device=device) for _ in range(2))
@@ -113,6 +118,8 @@ class Steps:
         with self.rehearsal():
             try:
                 self._set(0)
+                self._order.copy_(self._batches.order(0)[: len(self._order)])
+                self._place.zero_()
                 aside = torch.cuda.Stream()  # type: ignore[no-untyped-call]
                 aside.wait_stream(torch.cuda.current_stream())
                 with torch.cuda.stream(aside):
@@ -131,15 +138,13 @@ class Steps:
         return graph
 
     def _set(self, epoch: int) -> None:
-        self._order.copy_(self._batches.order(epoch))
-        self._place.zero_()
         self._drops.fill_(signed(start_word(0, epoch)))
         if self._batches.live is not None:
             self._moves.copy_(self._batches.live.start(epoch))
 
     def _device_step(self) -> None:
-        index = self._order[(self._place + self._span) % len(self._order)]
-        self._step(self._batches.batch(index, self._moves, self._drops))
+        places = (self._place + self._span) % len(self._order)
+        self._step(self._batches.batch(self._order[places], self._moves, self._drops, places))
         self._place += len(self._span)
 
 
