@@ -265,6 +265,28 @@ def test_what_digits_can_not_do_is_said_in_one_line(options: dict[str, Any], mes
     assert "\n" not in str(found.value)
 
 
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"digit": np.array([-4, 9])}, "do not describe the same clips of audio"),
+        ({"digit": np.array([4.5, 9])}, "do not describe the same clips of audio"),
+        ({"speaker": np.array([-1, 0])}, "do not describe the same clips of audio"),
+        ({"offsets": np.array([0.0, 10.0, 30.0])}, "do not describe the same clips of audio"),
+        ({"offsets": np.array([20, 10, 30], np.uint64)}, "do not describe the same clips of audio"),
+        ({"digit": np.array([4, 10])}, "a digit is above 9, or a speaker has no name"),
+        ({"audio": np.full(30, np.nan)}, "audio: found float64 of shape (30,); wanted: a row of finite numbers"),
+        ({"audio": np.ones((30, 2))}, "audio: found float64 of shape (30, 2); wanted: a row of finite numbers"),
+        ({"sample_rate": np.int32(0)}, "sample_rate: found 0; wanted: a whole number of Hz"),
+        ({"sample_rate": np.array([8000])}, "sample_rate: found [8000]; wanted: a whole number of Hz"),
+    ],
+)
+def test_an_array_file_that_does_not_fit_is_refused(tmp_path: Path, changes: dict[str, Any], message: str) -> None:
+    with pytest.raises(DataError) as found:
+        load_clips(write_arrays(tmp_path / "clips.npz", **changes))
+    assert message in str(found.value)
+    assert "\n" not in str(found.value)
+
+
 def test_files_that_can_not_be_read_are_named_in_one_line(tmp_path: Path) -> None:
     with pytest.raises(DataError, match=r"holds no \.wav files"):
         load_clips(tmp_path)
@@ -272,9 +294,11 @@ def test_files_that_can_not_be_read_are_named_in_one_line(tmp_path: Path) -> Non
         load_clips(write_arrays(tmp_path / "a.npz", digit=None))
     with pytest.raises(DataError, match="do not describe the same clips"):
         load_clips(write_arrays(tmp_path / "b.npz", offsets=np.array([0, 10, 31])))
-    (tmp_path / "c.npz").write_text("nothing")
-    with pytest.raises(DataError, match="can't be read as an array file"):
-        load_clips(tmp_path / "c.npz")
+    whole = write_arrays(tmp_path / "c.npz").read_bytes()
+    for content in (b"nothing", whole[: len(whole) // 2]):
+        (tmp_path / "c.npz").write_bytes(content)
+        with pytest.raises(DataError, match="can't be read as an array file"):
+            load_clips(tmp_path / "c.npz")
     (tmp_path / "7_ann_0.wav").write_text("nothing")
     with pytest.raises(DataError, match=r"7_ann_0\.wav: can't be read as WAV"):
         load_clips(tmp_path)

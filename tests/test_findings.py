@@ -6,7 +6,7 @@ import importlib.util
 import json
 import os
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -20,9 +20,12 @@ from tradewind.analysis.evidence import epochs_to_stable, rank_correlation
 from tradewind.analysis.findings import (
     BORNE_OUT,
     CANNOT_BE_SAID,
+    CROWDED,
+    FAILED,
     MISSED,
     NOT_BORNE_OUT,
     NOT_MEASURED,
+    UNSTABLE,
     PaperBeside,
     paper_beside,
     runs_beside,
@@ -40,6 +43,7 @@ from tradewind.studies.published import PAPERS, PLACES, import_printed, printed
 ROOT = Path(__file__).parents[1]
 PUBLISHED = Path(os.environ.get("TRADEWIND_PUBLISHED", ROOT.parent / "shared" / "published"))
 WITH_NUMBERS = [name for name, place in PLACES.items() if place.file]
+NOT_IN_NUMBERS = {"strong scaling follows the sequential run": CANNOT_BE_SAID}  # the paper prints no epochs
 Change = Callable[[dict[str, Any]], float | None]
 
 
@@ -90,16 +94,21 @@ def changed(tmp_path: Path, study: str, change: Change) -> Results:
 
 
 def ran(
-    path: Path, study: str, records: list[Record], curves: list[list[float]] | None = None, **data: Any
+    path: Path, study: str, records: list[Record], curves: Sequence[Sequence[Any]] | None = None, **data: Any
 ) -> Results:
-    """A run folder of a bundled study with these records, and curves of validation accuracy."""
+    """A run folder of a bundled study with these records on a host of 2 cores, and curves of validation accuracy.
+
+    A curve may hold several scores for each epoch.
+    """
     content = Study.load(studies.path_of(study))
     content = content.model_copy(update={"data": {**content.data, **data}})
     folder = RunFolder.create(path)
     folder.keep_edition(content.digest(), content.edition("accuracy"))
+    folder.keep_machine("two cores", {"cores": 2})
     journal = Journal(folder, new_owner())
     for one, curve in zip(records, curves or [[]] * len(records), strict=True):
-        journal.finished(one, [{"epoch": k, "validation_accuracy": y} for k, y in enumerate(curve, 1)])
+        rows = [y if isinstance(y, dict) else {"validation_accuracy": y} for y in curve]
+        journal.finished(one, [{"epoch": k, **row} for k, row in enumerate(rows, 1)])
     journal.settle()
     journal.close()
     return Results.load(path)
@@ -172,7 +181,8 @@ def test_the_papers_own_numbers_bear_out_the_papers_own_findings(papers: dict[st
     results = papers[name]
     assert study_of(results) == name
     found = beside(results, *runs_beside(results))
-    assert verdicts(found) == {finding.claim: BORNE_OUT for finding in FINDINGS[name]}
+    wanted = {finding.claim: BORNE_OUT for finding in FINDINGS[name]}
+    assert verdicts(found) == {claim: NOT_IN_NUMBERS.get(claim, verdict) for claim, verdict in wanted.items()}
     ratios = [row.ratio for row in found.rows if row.measured is not None]
     assert ratios == pytest.approx([1.0] * len(ratios))
     assert len(found.rows) >= len(results)
@@ -202,6 +212,11 @@ def test_the_numbers_behind_the_verdicts_are_those_of_the_tables(papers: dict[st
         ("basalyga/table3", "amount of data", lambda r: [30, 10, 25][r["data_multiplier"] // 2] + r["epochs"]),
         ("basalyga/table3", "falls with the batch", lambda r: 10.0 * r["epochs"]),
         ("basalyga/table2", "falls with the batch", lambda r: 1e6 * r["epochs"] / r["batch_size"]),
+        (
+            "basalyga/table3",
+            "falls with the batch",
+            lambda r: r["epochs"] * (9 if r["batch_size"] in (128, 4096) else 3),
+        ),
         ("basalyga/table5", "plays no part", lambda r: 1e4 * r["epochs"] / r["batch_size"]),
         ("basalyga/table6", "more GPUs", lambda r: r["value"] / r["gpus"]),
         ("basalyga/table8", "accuracy falls", lambda r: 90 + r["epochs"] / 1000 + r["batch_size"] / 1e6),
@@ -286,7 +301,7 @@ def test_a_cpu_is_never_put_in_ratio_to_a_gpu_and_fewer_samples_neither(tmp_path
     on_cpu = beside(ran(tmp_path / "cpu", "basalyga/table3-full", records))
     assert on_cpu.differs[0] == "CPU here, GPU there"
     small = beside(ran(tmp_path / "small", "basalyga/table2", records))
-    assert small.differs[0] == "2,048 training samples here, 138,963 there"
+    assert small.differs[0] == "1,024 training samples here, 138,963 there"
     for found in (on_cpu, small):
         assert {row.ratio for row in found.rows} == {None}
         assert sum(row.measured is not None for row in found.rows) == 9
@@ -348,9 +363,97 @@ def test_rules_that_miss_the_target_are_told_from_those_not_run(tmp_path: Path) 
     assert notes["linear", 2] == (None, MISSED)
     assert notes["linear-warmup", 2] == (None, NOT_MEASURED)
     assert [one.verdict for one in found.verdicts] == [
-        BORNE_OUT, BORNE_OUT, CANNOT_BE_SAID, BORNE_OUT, CANNOT_BE_SAID,
+        BORNE_OUT, BORNE_OUT, CANNOT_BE_SAID, CANNOT_BE_SAID, BORNE_OUT, CANNOT_BE_SAID,
     ]  # fmt: skip
     assert "strong is soonest in 2 of 2 comparisons" in found.verdicts[0].text
+    assert found.measured_on.endswith("trials: 3 done, 1 stopped")
+
+
+def to_target(number: int, rule: str, devices: int, epochs: int | None, **config: Any) -> Record:
+    """A record of a trial on two cores that took so many epochs, of a second each, to its target, or missed it."""
+    settings = {"scaling": rule, "devices": devices, "warmup_epochs": 5, **config}
+    one = {**trial(number, "cpu", 1.0, **settings), "machine": "two cores", "epochs_run": epochs or 40}
+    if epochs is None:
+        return {**one, "state": "stopped", "reason": "max_epochs"}
+    return {**one, "times": {**one["times"], "time_to_target_s": float(epochs)}}
+
+
+def test_epochs_tell_whether_strong_scaling_follows_the_sequential_run(tmp_path: Path) -> None:
+    cases = [("strong", 1, 8), ("strong", 2, 9), ("strong", 4, 8), ("weak", 2, 13), ("linear", 2, None)]
+    records = [to_target(n, *case) for n, case in enumerate(cases)]
+    found = beside(ran(tmp_path / "run", "cunha/scaling", records))
+    follows = next(one for one in found.verdicts if "follows" in one.claim)
+    assert (follows.verdict, follows.numbers) == (BORNE_OUT, {"epochs": {1: 8, 2: 9, 4: 8}, "most": 1})
+    assert follows.text == (
+        "epochs to the target by devices: strong 1: 8, 2: 9, 4: 8; weak 2: 13; linear 2: missed "
+        "(CPU processes stand in for devices)"
+    )
+    records[2] = to_target(2, "strong", 4, 11)
+    apart = beside(ran(tmp_path / "apart", "cunha/scaling", records))
+    assert verdicts(apart)["strong scaling follows the sequential run"] == NOT_BORNE_OUT
+
+
+def test_more_processes_than_cores_are_shown_but_no_finding_on_time_rests_on_them(tmp_path: Path) -> None:
+    cases = [
+        ("strong", 1, 8),
+        ("strong", 2, 5),
+        ("strong", 4, 20),
+        ("weak", 2, 6),
+        ("weak", 4, 9),
+        ("linear", 4, None),
+    ]
+    records = [to_target(n, *case) for n, case in enumerate(cases)]
+    found = beside(ran(tmp_path / "run", "cunha/scaling", records))
+    always = next(one for one in found.verdicts if "always reaches" in one.claim)
+    assert (always.verdict, list(always.numbers["speedup"])) == (BORNE_OUT, [1, 2])
+    assert "times of 4 processes, more than there are cores, left out" in always.text
+    assert verdicts(found)["weak scaling gains little beyond two devices"] == CANNOT_BE_SAID
+    assert verdicts(found)["the linear rule diverges on several devices"] == BORNE_OUT  # that needs no time
+    shown = {(row.config["scaling"], row.config["devices"]): row.measured for row in found.rows}
+    assert shown["strong", 4] == pytest.approx(8 / (4 * 20))
+    assert [row.config["devices"] for row in found.rows if row.note == CROWDED] == [4, 4]
+    missed = [to_target(2, "strong", 4, None) if n == 2 else one for n, one in enumerate(records)]
+    again = beside(ran(tmp_path / "missed", "cunha/scaling", missed))
+    always = next(one for one in again.verdicts if "always reaches" in one.claim)
+    assert always.verdict == NOT_BORNE_OUT
+    assert "the target was missed on 4" in always.text
+
+
+def test_times_of_a_busy_machine_decide_nothing_and_what_needs_no_time_stays(tmp_path: Path) -> None:
+    cases = [("strong", 1, 8), ("strong", 2, 5), ("linear", 2, None)]
+    records = [to_target(n, *case) for n, case in enumerate(cases)]
+    steady = beside(ran(tmp_path / "steady", "cunha/scaling", records))
+    for one, epochs in zip(records, ([9.0, 1.0, 1.3], [9.0, 1.3, 1.0], [9.0, 1.0, 1.02]), strict=True):
+        one["times"]["epoch_s"] = epochs
+    busy = beside(ran(tmp_path / "busy", "cunha/scaling", records))
+    claim = "strong scaling always reaches the target, sooner with more devices"
+    assert (verdicts(steady)[claim], verdicts(busy)[claim]) == (BORNE_OUT, CANNOT_BE_SAID)
+    text = next(one.text for one in busy.verdicts if one.claim == claim)
+    assert text.endswith("; but the machine was busy: 26% between an epoch and the next")
+    assert verdicts(busy)["the linear rule diverges on several devices"] == BORNE_OUT
+
+
+def test_the_paper_warms_up_for_five_epochs_and_so_does_what_stands_beside_it(tmp_path: Path) -> None:
+    cases = [("strong", 1, 8, 5), ("linear-warmup", 2, 6, 10), ("linear-warmup", 2, 16, 5)]
+    records = [to_target(n, rule, d, e, warmup_epochs=w) for n, (rule, d, e, w) in enumerate(cases)]
+    found = beside(ran(tmp_path / "run", "cunha/scaling", records))
+    row = next(row for row in found.rows if row.config == {"scaling": "linear-warmup", "devices": 2})
+    assert row.measured == pytest.approx(8 / (2 * 16))
+
+
+def test_a_number_that_failed_or_never_became_stable_is_told_from_one_not_measured(tmp_path: Path) -> None:
+    records = [trial(n, "cpu", 1.0, devices=d, batch_size=32, epochs=6) for n, d in enumerate((2, 4))]
+    records[1] |= {"state": "failed", "times": {}, "scores": {}}
+    found = beside(ran(tmp_path / "run", "nelson/caltech", records, [[0.1 * k for k in range(6)], []]))
+    notes = {(row.config["devices"], row.measure): row.note for row in found.rows}
+    assert notes[2, "epochs_to_stable"] == UNSTABLE
+    assert (notes[2, "epoch_s"], notes[2, "train_accuracy"]) == ("", NOT_MEASURED)
+    assert {notes[4, "epoch_s"], notes[4, "epochs_to_stable"]} == {FAILED}
+    assert notes[8, "epoch_s"] == NOT_MEASURED
+    html = findings_section(found)[1]
+    assert "<th>note</th>" in html
+    assert "&quot;&quot;" not in html
+    assert found.measured_on.endswith("trials: 1 done, 1 failed")
 
 
 @pytest.mark.parametrize(("drop", "verdict"), [(0.05, BORNE_OUT), (0.002, NOT_BORNE_OUT)])
@@ -361,6 +464,20 @@ def test_curves_of_equal_batch_per_device_are_compared(tmp_path: Path, drop: flo
     found = beside(ran(tmp_path / "run", "basalyga/figure8", records, curves))
     assert [one.verdict for one in found.verdicts] == [verdict]
     assert found.verdicts[0].numbers == {"groups": 2, "drop": pytest.approx(drop)}
+    blind = [
+        {
+            **one,
+            "last": {
+                "validation_accuracy": 0.95,
+                "validation_pod": 0.0 if one["config"]["batch_size"] > 256 else 0.5,
+            },
+        }
+        for one in records
+    ]
+    both = [[{"validation_accuracy": 0.95, "validation_auc": 0.8 - 0.1 * (d - 1)}] * 2 for d, _ in configs]
+    told = beside(ran(tmp_path / "blind", "basalyga/figure8", blind, both)).verdicts[0]
+    assert (told.verdict, told.numbers["auc_drop"]) == (CANNOT_BE_SAID, pytest.approx(0.1))
+    assert told.text.endswith("finding no positive at all (2 of 4 do so), so accuracy can't tell")
     bare = beside(ran(tmp_path / "bare", "basalyga/figure8", records))
     assert [one.verdict for one in bare.verdicts] == [CANNOT_BE_SAID]
 
@@ -374,6 +491,25 @@ def test_the_other_figures_are_judged_by_their_curves(tmp_path: Path) -> None:
     assert (seven.verdicts[0].verdict, seven.verdicts[0].numbers["change"]) == (BORNE_OUT, pytest.approx(-0.096))
     assert seven.rows == []
     assert "prints no numbers" in findings_page(seven)
+
+
+def test_accuracy_of_networks_that_find_no_positive_decides_nothing_and_auc_stands_beside(tmp_path: Path) -> None:
+    sizes = (128, 512, 2048)
+    found = []
+    for pods in ((0.6, 0.4, 0.0), (0.6, 0.0, 0.0)):
+        scores = [
+            {"accuracy": 0.95 - b / 50_000, "auc": 0.9 - b / 5000, "pod": p} for b, p in zip(sizes, pods, strict=True)
+        ]
+        records = [
+            {**trial(n, "cpu", 1.0, batch_size=b, epochs=5), "scores": score}
+            for n, (b, score) in enumerate(zip(sizes, scores, strict=True))
+        ]
+        found.append(beside(ran(tmp_path / str(pods[1]), "basalyga/table8", records)).verdicts[0])
+    assert [one.verdict for one in found] == [BORNE_OUT, CANNOT_BE_SAID]
+    assert found[0].text.endswith("from the smallest to the largest batch -3.8 points, of AUC -0.384")
+    assert found[1].text.endswith(
+        "none is a point above the 94.0% of finding no positive at all (2 of 3 do so), so accuracy can't tell"
+    )
 
 
 def test_the_convolutional_network_and_the_images_are_judged_from_records(tmp_path: Path) -> None:
@@ -420,6 +556,8 @@ def test_runs_beside_are_found_under_their_usual_names_alone(tmp_path: Path, pap
     import_printed("basalyga/table3", tmp_path / "basalyga-table2")
     import_printed("basalyga/table3", tmp_path / "run")
     assert runs_beside(Results.load(tmp_path / "run")) == []
+    import_printed("basalyga/table5", tmp_path / "table5")  # `--out runs/basalyga/table5`
+    assert [study_of(other) for other in runs_beside(Results.load(tmp_path / "run"))] == ["basalyga/table5"]
 
 
 def test_a_run_of_no_papers_study_has_nothing_beside_it(tmp_path: Path) -> None:
@@ -438,9 +576,12 @@ def test_the_page_the_text_and_the_markdown_say_the_same(papers: dict[str, Resul
         assert shown.count("time is linear in epochs") == 1
         assert CANNOT_BE_SAID in shown
     assert html.count("<tr>") == 1 + 5 + 1 + 54
+    assert "&quot;&quot;" not in html
+    assert "<th>note</th>" not in html
     assert "<td>223</td><td>223</td><td>1</td><td>1</td>" in html
     assert "| 15 | 128 | 56 → 56 (1) | 110 → 110 (1) | 223 → 223 (1) |" in markdown
     assert "Published on: 4x V100." in text
+    assert "    rule: median R² at least 0.98" in text
     strange = replace(found, verdicts=[replace(found.verdicts[0], text="<b>|</b>")])
     assert "<b>" not in findings_section(strange)[1]
     assert "<b>\\|</b>" in findings_markdown(strange)

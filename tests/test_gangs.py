@@ -18,8 +18,11 @@ import psutil
 import pytest
 from test_mpi import AS_ROOT_ON_FEW_CORES, HOST_SHELL, MPIEXEC, hosts, needs_mpi  # noqa: F401
 
-from tradewind.engine import Ended, Epoch
+from tradewind import machine
+from tradewind.crew import local_places
+from tradewind.engine import Ended, Epoch, Lost
 from tradewind.engine.children import MARK
+from tradewind.engine.gang import Answer, Gangs
 from tradewind.engine.processes import Processes
 from tradewind.machine import core_numbers
 from tradewind.occupancy import Turn
@@ -345,6 +348,63 @@ def test_waiting_for_a_turn_does_not_count_against_a_timeout(
     crew.poll_until(lambda: 2 in crew.ended)
     turn.close()
     assert facts(crew.ended[2])["pids"] == facts(crew.ended[1])["pids"]
+
+
+class Ranks:
+    """Workers that a test speaks for."""
+
+    def __init__(self, count: int) -> None:
+        self.alive = list(range(count))
+        self.asked: list[tuple[int, str]] = []
+
+    def living(self) -> list[int]:
+        return self.alive
+
+    def idle(self, number: int) -> bool:
+        return True
+
+    def seat(self, number: int) -> tuple[str, tuple[str, ...]]:
+        return "host", ()
+
+    def ask(self, number: int, word: str, *content: Any) -> None:
+        self.asked.append((number, word))
+
+    def give(self, number: int, pack: Pack) -> None:
+        raise AssertionError("none is ready")
+
+    def drop(self, number: int) -> None:
+        pass
+
+
+def test_a_gang_does_not_wait_for_a_rank_that_was_lost_together_with_its_last_gang(crew: Crew) -> None:
+    ranks = Ranks(5)
+    gangs = Gangs(ranks, 0.5)
+    first, second = crew.pack(), crew.pack()
+    gangs.submit(first, 4)  # 0 to 3
+    gangs.submit(second, 3)  # waits for 0 to 2
+    ranks.alive = [0, 3, 4]
+    ranks.asked.clear()
+    lost = gangs.heard([Answer(1, "lost"), Answer(2, "lost")])
+    assert lost == [Lost(0, first)]
+    assert ranks.asked == [(0, "meet"), (3, "gather"), (4, "gather")]
+    # and here the one that it waits for is not the first of which is told
+    ranks = Ranks(4)
+    gangs = Gangs(ranks, 0.5)
+    gangs.submit(first, 4)
+    gangs.submit(second, 2)  # waits for 0 and 1
+    ranks.alive = [2, 3]
+    ranks.asked.clear()
+    assert gangs.heard([Answer(3, "gone", {"what": "died"}), Answer(0, "lost"), Answer(1, "lost")])
+    assert ranks.asked == [(2, "meet"), (3, "gather")]
+
+
+def test_there_are_places_for_gangs_side_by_side(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(machine, "cores", lambda: 8)
+    study = Study(
+        name="s", workload="storm", space={"learning_rate": [0.1, 0.2]}, fixed={"devices": 2, "device": "cpu"}
+    )
+    assert local_places(Trials(study), None) == [Place(2)] * 4
+    assert local_places(Trials(study), 3) == [Place(2)] * 3
 
 
 def test_a_network_on_several_devices_is_never_packed_with_others() -> None:

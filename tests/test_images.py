@@ -166,7 +166,16 @@ def test_a_folder_without_pillow_is_refused_in_one_line(tmp_path: Path, monkeypa
         ({"test_labels": None}, "holds one of test_images and test_labels; wanted: both or neither"),
         ({"test_images": np.zeros((9, 4, 4, 3), np.uint8)}, "test_images are (4, 4, 3), train_images (8, 8, 3)"),
         ({"train_labels": np.arange(30) % 4}, "labels: found 0 to 3, but 3 classes"),
-        ({"train_images": np.zeros((30, 8, 8, 3))}, "images: found float64 of shape (39, 8, 8, 3) for 39 labels"),
+        (
+            {"train_images": np.zeros((30, 8, 8, 3))},
+            "images: found float64 of shape (30, 8, 8, 3) for labels of shape (30,)",
+        ),
+        # one label too many, and one too few to test: all labels of the test would be those of their neighbours
+        ({"train_labels": np.zeros(31, int), "test_labels": np.zeros(8, int)}, "for labels of shape (31,)"),
+        ({"train_labels": np.zeros((30, 1), int)}, "for labels of shape (30, 1)"),
+        ({"train_labels": np.full(30, 0.5)}, "labels: found float64, 0.5 and others; wanted: whole numbers from 0"),
+        ({"train_labels": np.full(30, "a")}, "labels: found <U1, a and others; wanted: whole numbers from 0"),
+        ({"train_images": np.zeros((0, 8, 8, 3), np.uint8), "train_labels": np.zeros(0, int)}, "shape (0, 8, 8, 3)"),
     ],
 )
 def test_an_array_file_that_does_not_fit_is_refused(tmp_path: Path, changes: dict[str, Any], message: str) -> None:
@@ -175,6 +184,19 @@ def test_an_array_file_that_does_not_fit_is_refused(tmp_path: Path, changes: dic
         load_images(path, 8)
     assert message in str(found.value)
     assert "\n" not in str(found.value)
+
+
+def test_a_torn_array_file_is_refused_in_one_line(tmp_path: Path) -> None:
+    whole = write_arrays(tmp_path / "images.npz").read_bytes()
+    (tmp_path / "torn.npz").write_bytes(whole[: len(whole) // 2])
+    np.save(tmp_path / "single.npy", np.zeros(3))
+    (tmp_path / "single.npy").rename(tmp_path / "single.npz")
+    for name, message in (
+        ("torn", r"torn\.npz: can't be read as an array file"),
+        ("single", r"single\.npz: holds no 'train_images'"),
+    ):
+        with pytest.raises(DataError, match=message):
+            load_images(tmp_path / f"{name}.npz", 8)
 
 
 @pytest.mark.parametrize(

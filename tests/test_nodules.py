@@ -280,6 +280,12 @@ def test_nodules_are_read_from_files_of_both_layouts(tmp_path: Path) -> None:
         load_nodules(tmp_path / "ours.npz", 16)
 
 
+def test_a_relative_path_is_looked_for_in_the_data_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    np.savez(tmp_path / "ours.npz", cubes=np.ones((20, 8, 8, 8), np.uint8))
+    monkeypatch.setenv("TRADEWIND_DATA", str(tmp_path))
+    assert len(Nodules("file", "ours.npz", validation=4, test=3).data(SMALL).train) == 13
+
+
 def test_a_file_that_cannot_be_used_is_told_in_one_line(tmp_path: Path) -> None:
     np.savez(tmp_path / "other.npz", images=np.ones(3))
     np.savez(tmp_path / "flat.npz", cubes=np.ones((3, 8, 8)))

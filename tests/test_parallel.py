@@ -5,9 +5,11 @@ from __future__ import annotations
 import json
 import multiprocessing
 import os
+import socket
 import time
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
+from datetime import timedelta
 from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
@@ -70,6 +72,32 @@ class Weighted(Normed):
     def loss(self, outputs, targets, config):
         weights = torch.where(targets > 1, 3.0, 1.0)
         return (weights * (outputs - targets).square()).sum() / weights.sum()
+
+class Experts(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.all = nn.ModuleList([nn.Linear(50, 1) for _ in range(2)])
+
+    def forward(self, inputs):
+        rows = inputs.flatten(1)
+        outputs = rows.new_zeros(len(rows))
+        for expert, mine in zip(self.all, (rows[:, 0] > 0, rows[:, 0] <= 0)):
+            if mine.any():
+                outputs = outputs.masked_scatter(mine, expert(rows[mine])[:, 0])
+        return outputs
+
+class Choosing(Normed):
+    """A sample chooses which layer computes: in some batches, on some members, one of them does nothing."""
+
+    def model(self, config):
+        return Experts()
+
+class OwnNorm(nn.BatchNorm1d):
+    pass
+
+class OddlyNormed(Normed):
+    def model(self, config):
+        return nn.Sequential(nn.Flatten(), nn.Linear(50, 4), OwnNorm(4), nn.Linear(4, 1), nn.Flatten(0))
 '''
 
 
@@ -223,6 +251,36 @@ def test_batch_normalisation_sees_the_whole_batch(parallel: str, of: int, worker
     assert outcome.facts["exchanged"]["statistics"] > 0
 
 
+def test_a_batch_of_one_sample_has_no_statistics_on_any_number_of_devices(workers: Workers, tmp_path: Path) -> None:
+    options = {"batch_size": 39, "epochs": 1, "device": "cpu"}  # of 40 samples
+    with pytest.raises(ValueError, match="Expected more than 1 value per channel when training") as told:
+        alone(tmp_path / "one", "networks.py:Normed", **options)
+    task, trial = plan(tmp_path / "two", "networks.py:Normed", devices=2, **options)
+    assert workers.fit(trial, 2, workers.gang(2, task)) == [("error", f"ValueError: {told.value}")] * 2
+
+
+@pytest.mark.parametrize("parallel", ["ddp", "dp"])
+def test_layers_that_only_some_members_use_train_as_on_one_device(
+    parallel: str, workers: Workers, tmp_path: Path
+) -> None:
+    options = {"batch_size": 4, "epochs": 2, "precision": "fp64", "device": "cpu", "weight_decay": 0.1}
+    one = alone(tmp_path / "one", "networks.py:Choosing", **options)
+    outcome, *_ = together(workers, 3, tmp_path / "more", "networks.py:Choosing", parallel=parallel, **options)
+    assert furthest(weights(tmp_path / "one", one), weights(tmp_path / "more", outcome)) < 1e-10
+
+
+def test_a_normalisation_that_can_not_be_shared_is_refused(workers: Workers, tmp_path: Path) -> None:
+    options = {"batch_size": 19, "epochs": 1, "device": "cpu"}
+    assert alone(tmp_path / "one", "networks.py:OddlyNormed", **options).state == "done"
+    task, trial = plan(tmp_path / "two", "networks.py:OddlyNormed", devices=2, **options)
+    for answer in workers.fit(trial, 2, workers.gang(2, task)):
+        assert answer == (
+            "error",
+            "WorkloadError: devices: found several, and a network whose OwnNorm keeps statistics of batches in its "
+            "own way; allowed: BatchNorm1d, BatchNorm2d, BatchNorm3d, or devices 1",
+        )
+
+
 @pytest.mark.parametrize("parallel", ["ddp", "dp"])
 def test_the_gradients_of_a_step_agree_in_single_precision(parallel: str, workers: Workers, tmp_path: Path) -> None:
     # a rate so large that the weights after a step are the gradient: rounding hides none of it
@@ -346,6 +404,7 @@ def test_a_record_tells_what_the_devices_did(parallel: str, workers: Workers, tm
     assert facts["communication_s"] == pytest.approx(sum(row["communication_s"] for row in outcome.curve))
     assert facts["peak_memory_bytes"] > 1e7
     assert len(times["epoch_s"]) == facts["epochs_run"] == 3
+    assert times["test_samples_per_s"] == pytest.approx(DATA["test"] / times["test_s"])
 
 
 # Endings.
@@ -407,6 +466,15 @@ def test_parameters_are_those_of_the_workload(workers: Workers, tmp_path: Path) 
     _, trial = plan(tmp_path / "other", **SMALL)
     model = Storm(**DATA).model(trial.config)
     assert outcome.facts["parameters"] == sum(p.numel() for p in model.parameters())
+
+
+def test_a_meeting_opens_though_the_name_of_its_host_leads_elsewhere(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(socket, "gethostname", lambda: "192.0.2.1")  # an address that nobody has
+    began = time.monotonic()
+    monkeypatch.setattr(group, "JOINING", timedelta(seconds=2))
+    opened = group.Meeting()
+    assert opened.address == f"127.0.0.1:{opened.store.port}"
+    assert time.monotonic() - began < 2
 
 
 def test_gloo_listens_where_the_meeting_is_reached_from(monkeypatch: pytest.MonkeyPatch) -> None:

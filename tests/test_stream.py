@@ -124,7 +124,7 @@ def fit(folder: Path, **fixed: Any) -> list[Outcome]:
     "given",
     [
         {"precision": "fp64"}, {"precision": "fp32", "augment": "live"}, {"precision": "bf16"},
-        {"precision": "fp32", "augment": "pre", "data_multiplier": 2},
+        {"precision": "fp64", "augment": "pre", "data_multiplier": 2},
     ],
 )  # fmt: skip
 def test_a_gpu_trains_on_pieces_as_on_the_whole(

@@ -20,6 +20,7 @@ from tradewind.folder import RunFolder
 from tradewind.pack import Place, Seat, Share, Value
 from tradewind.schedule.placement import apart, place, taking_turns
 from tradewind.schedule.trials import Trials
+from tradewind.space import Space
 
 ENGINES = ("auto", "serial", "processes", "mpi", "dask")
 SCHEDULES = ("dispatch", "synchronous")
@@ -143,7 +144,12 @@ def others_of(world: World | None, how: Options) -> Iterator[Callable[[], bool]]
 
 
 def check_devices(trials: Trials, how: Options, world: World | None) -> None:
-    """Refuse a study whose trials take more devices than the run has."""
+    """Refuse a study whose trials take more devices than the run has, or a GPU where there is none."""
+    here = world is None and how.engine != "dask"
+    if here and "device" in trials.known and "cuda" in _values(trials, "device") and not machine.gpu_ids():
+        raise StudyError(
+            "device: cuda, but this host has no GPU; run it where there is one, or on cores by --set fixed.device=cpu"
+        )
     devices = most_devices(trials)
     if devices == 1 or (world is not None and world.rank):
         return
@@ -176,7 +182,13 @@ def _count(number: int, what: str) -> str:
 
 def most_devices(trials: Trials) -> int:
     """How many devices the largest trial of a study takes; what a function does with its own is its matter."""
-    return max(map(int, _values(trials, "devices"))) if "devices" in trials.known else 1
+    if "devices" not in trials.known:
+        return 1
+    space, counts = trials.space, sorted(map(int, _values(trials, "devices")), reverse=True)
+    if "devices" not in space.dimensions or not space.where:
+        return counts[0]
+    some = (Space({**space.dimensions, "devices": [n]}, space.where, trials.defaults) for n in counts)
+    return next((n for n, these in zip(counts, some, strict=True) if next(these.indices(), None) is not None), 1)
 
 
 def _values(trials: Trials, name: str) -> Sequence[Value]:
@@ -241,7 +253,7 @@ def local_places(trials: Trials, asked: int | None) -> list[Place]:
     if trials.study.purpose == "time":
         count = min(asked or len(gpus) or 1, len(gpus) or 1)
     else:
-        count = min(asked or len(gpus) or machine.cores(), max(1, trials.count()[0]))
+        count = min(asked or len(gpus) or machine.cores(), max(1, trials.count()[0]) * most_devices(trials))
     count = max(count, most_devices(trials))
     if gpus:
         seats = [Seat("", machine.core_numbers(), gpus)] * count

@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
+from itertools import pairwise
 from statistics import mean, median
 from typing import Any
 
 import numpy as np
 
+from tradewind.errors import Mistake
 from tradewind.journal import Record
+from tradewind.jsonfile import read_json
 from tradewind.pack import Config
 from tradewind.results import Results
 from tradewind.studies.published import kind_of
@@ -22,12 +26,17 @@ STABLE_WITHIN = 0.01
 
 @dataclass(frozen=True)
 class Cell:
-    """The trials of one config: medians of those that are done; `missed` ended without what they were to reach."""
+    """The trials of one config: medians of those that are done; `missed` ended without what they were to reach.
+
+    Crowded are more processes than the machine has cores: how they stand in for devices says nothing of time.
+    """
 
     config: Config
     values: dict[str, float]
     n: int
     missed: int
+    failed: int
+    crowded: bool
 
 
 @dataclass(frozen=True)
@@ -50,14 +59,21 @@ class Fit:
 
 
 class Evidence:
-    """The trials of some runs, those of one config together; a time of packed trials is left out."""
+    """The trials of some runs, those of one config together; a time of packed trials is left out.
+
+    `unsteady` is by what share an epoch's time differs from the next one's: a trial's mean, all trials' median.
+    """
 
     def __init__(self, runs: Sequence[Results], curves: bool = False) -> None:
         groups: dict[str, list[tuple[Config, dict[str, float], str]]] = {}
         self.packed = False
+        steps: list[float] = []
+        cores: dict[str, int] = {}
         for results in runs:
+            cores |= _cores(results)
             for record in results.records():
                 config, values = _config(record), _values(record)
+                steps += _between_epochs(record["times"].get("epoch_s"))
                 if record.get("packed_with"):
                     self.packed = True
                     values = {name: value for name, value in values.items() if not name.endswith("_s")}
@@ -65,7 +81,8 @@ class Evidence:
                     values |= _of_curve(results.curve(record["key"]))
                 mark = json.dumps(config, sort_keys=True)
                 groups.setdefault(mark, []).append((config, values, record["state"]))
-        self.cells = [_cell(trials) for trials in groups.values()]
+        self.unsteady = median(steps) if steps else 0.0
+        self.cells = [_cell(trials, cores) for trials in groups.values()]
         names = dict.fromkeys(name for cell in self.cells for name in cell.config)
         self.varied = [n for n in names if len({json.dumps(cell.config.get(n)) for cell in self.cells}) > 1]
 
@@ -74,6 +91,11 @@ class Evidence:
         """Whether processes on a CPU stand in for several devices."""
         return any(cell.config.get("device") == "cpu" and devices_of(cell) > 1 for cell in self.cells)
 
+    @property
+    def crowded(self) -> list[int]:
+        """On how many devices trials were crowded, so that no finding looks at their times."""
+        return sorted({devices_of(cell) for cell in self.cells if cell.crowded})
+
     def lines(
         self, along: str, measure: str, least: int = 2, only: Callable[[Cell], bool] = lambda cell: True
     ) -> list[Line]:
@@ -81,7 +103,7 @@ class Evidence:
         others = [name for name in self.varied if name != along]
         groups: dict[str, list[Cell]] = {}
         for cell in self.cells:
-            if measure in cell.values and type(cell.config.get(along)) in (int, float) and only(cell):
+            if has(cell, measure) and type(cell.config.get(along)) in (int, float) and only(cell):
                 groups.setdefault(json.dumps([cell.config.get(name) for name in others]), []).append(cell)
         found = []
         for cells in groups.values():
@@ -98,13 +120,22 @@ class Evidence:
         sides: dict[str, dict[str, float]] = {}
         for cell in self.cells:
             value = cell.config.get(name)
-            if measure in cell.values and value in (a, b):
+            if has(cell, measure) and value in (a, b):
                 sides.setdefault(json.dumps([cell.config.get(n) for n in others]), {})[value] = cell.values[measure]
         return [(both[a], both[b]) for both in sides.values() if len(both) == 2]
 
-    def count(self) -> int:
-        """How many trials are done."""
-        return sum(cell.n for cell in self.cells)
+    def counts(self) -> dict[str, int]:
+        """How many trials ended in which way."""
+        return {
+            "done": sum(cell.n for cell in self.cells),
+            "stopped": sum(cell.missed for cell in self.cells),
+            "failed": sum(cell.failed for cell in self.cells),
+        }
+
+
+def has(cell: Cell, measure: str) -> bool:
+    """Whether a finding may look at this measure of a cell."""
+    return measure in cell.values and not (cell.crowded and measure.endswith("_s"))
 
 
 def devices_of(cell: Cell) -> int:
@@ -174,18 +205,40 @@ def _values(record: Record) -> dict[str, float]:
     return values
 
 
+def _between_epochs(epoch_s: Any) -> list[float]:
+    """How much an epoch's time differs from the next one's, as a share; the first pays for what is set up."""
+    later = epoch_s[1:] if isinstance(epoch_s, list) else []
+    if len(later) < 2 or not median(later):
+        return []
+    return [mean(abs(b - a) for a, b in pairwise(later)) / median(later)]
+
+
 def _of_curve(curve: Sequence[dict[str, Any]]) -> dict[str, float]:
     """How well it did along the way, and from when on it was stable."""
-    name = "validation_accuracy"
-    scores = [row[name] for row in curve if isinstance(row.get(name), int | float)]
-    stable = epochs_to_stable(scores)
-    found = {"curve_accuracy": mean(scores)} if scores else {}
+    curves = {
+        name: [row[f"validation_{name}"] for row in curve if isinstance(row.get(f"validation_{name}"), int | float)]
+        for name in ("accuracy", "auc")
+    }
+    found = {f"curve_{name}": mean(scores) for name, scores in curves.items() if scores}
+    stable = epochs_to_stable(curves["accuracy"])
     return found | ({"epochs_to_stable": float(stable)} if stable is not None else {})
 
 
-def _cell(trials: list[tuple[Config, dict[str, float], str]]) -> Cell:
+def _cores(results: Results) -> dict[str, int]:
+    """How many cores each machine of a run has, as far as it keeps that."""
+    found = {}
+    for path in results.folder.machines.glob("*.json"):
+        with suppress(Mistake, AttributeError, TypeError, ValueError):  # the report says which can't be read
+            found[path.stem] = int(read_json(path).get("cores") or 0)
+    return found
+
+
+def _cell(trials: list[tuple[Config, dict[str, float], str]], cores: Mapping[str, int]) -> Cell:
     done = [values for _, values, state in trials if state == "done"]
     names = dict.fromkeys(name for values in done for name in values)
     middle = {name: median(values[name] for values in done if name in values) for name in names}
-    missed = sum(state == "stopped" for _, _, state in trials)
-    return Cell(trials[0][0], middle, len(done), missed)
+    missed, failed = (sum(state == what for _, _, state in trials) for what in ("stopped", "failed"))
+    config = trials[0][0]
+    here = cores.get(str(config.get("machine", "")).replace("/", "-"), 0)
+    crowded = config.get("device") == "cpu" and 0 < here < int(config.get("devices") or 1)
+    return Cell(config, middle, len(done), missed, failed, crowded)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from tradewind.analysis.evidence import Cell, Evidence, devices_of
@@ -15,10 +16,12 @@ from tradewind.results import Results
 from tradewind.studies.published import PLACES, Printed, PrintedTable, base, printed, study_of_source
 
 BORNE_OUT, NOT_BORNE_OUT, CANNOT_BE_SAID = "borne out", "not borne out", "cannot be said"
-NOT_MEASURED, MISSED = "not measured", "target not reached"
+NOT_MEASURED, MISSED, FAILED, UNSTABLE = "not measured", "target not reached", "failed", "not stable by the end"
+CROWDED = "more processes than cores"
 KINDS = {"cpu": "CPU", "cuda": "GPU"}
 SAME = ("augment", "batch_size", "data_multiplier", "learning_rate")  # a ratio needs them equal
 MOST_TRIALS = 20_000
+UNSTEADY = 0.15  # a machine at rest gives about 0.05, one that does much else besides 0.2 and more
 
 
 @dataclass(frozen=True)
@@ -68,17 +71,19 @@ def study_of(results: Results) -> str:
 
 
 def runs_beside(results: Results) -> list[Results]:
-    """The runs in the same folder, under their usual names, that some findings on this one need."""
+    """The runs in the same folder, under their usual names or those of their tables, that some findings need."""
     study = study_of(results)
     full = study.removeprefix(base(study))
     found = []
     for name in BESIDE.get(base(study), ()):
-        path = results.folder.path.resolve().parent / default_path(name + full).name
-        try:
-            other = Results.load(path)
-        except RunError:
-            continue
-        found += [other] if study_of(other) == name + full else []
+        for called in (default_path(name + full).name, Path(name + full).name):
+            try:
+                other = Results.load(results.folder.path.resolve().parent / called)
+            except RunError:
+                continue
+            if study_of(other) == name + full:
+                found.append(other)
+                break
     return found
 
 
@@ -101,7 +106,7 @@ def paper_beside(results: Results, others: Sequence[Results] = ()) -> PaperBesid
         study,
         PLACES[base(study)].title,
         table.machine if table else "",
-        _measured_on(results),
+        _measured_on(results, own),
         differs,
         rows,
         verdicts,
@@ -110,18 +115,24 @@ def paper_beside(results: Results, others: Sequence[Results] = ()) -> PaperBesid
 
 def _verdict(finding: Finding, evidence: Evidence) -> Verdict:
     agreed, text, numbers = finding.judge(evidence)
+    if agreed is not None and finding.timed and evidence.unsteady > UNSTEADY:
+        agreed, text = (
+            None,
+            f"{text}; but the machine was busy: {evidence.unsteady:.0%} between an epoch and the next",
+        )
     word = CANNOT_BE_SAID if agreed is None else BORNE_OUT if agreed else NOT_BORNE_OUT
     return Verdict(finding.claim, finding.rule, word, text, numbers)
 
 
-def _measured_on(results: Results) -> str:
-    """Machine, purpose and repeats, without which no time is shown."""
+def _measured_on(results: Results, evidence: Evidence) -> str:
+    """Machine, purpose and how many trials, without which no time is shown."""
     facts = [
         f"{name} {', '.join(sorted({str(x) for x in results.items(name)}))}"
         for name in ("machine", "purpose")
         if name in results.names()
     ]
-    return " · ".join(facts)
+    ended = ", ".join(f"{count} {state}" for state, count in evidence.counts().items() if count)
+    return " · ".join([*facts, f"trials: {ended}"])
 
 
 def _differences(results: Results, evidence: Evidence, table: PrintedTable) -> tuple[list[str], bool]:
@@ -158,11 +169,22 @@ def _compared(row: Printed, evidence: Evidence, table: PrintedTable, comparable:
     found = []
     for measure, published in row.values.items():
         measured = _measured(measure, cell, evidence) if cell else None
-        note = "" if measured is not None else MISSED if cell and cell.missed and not cell.n else NOT_MEASURED
+        note = _missing(measure, cell) if measured is None else CROWDED if cell and _in_a_crowd(measure, cell) else ""
         ratio = measured / published if comparable and measured is not None and published else None
         n = cell.n if cell and measured is not None else 0
         found.append(Compared(config, measure, row.machine, published, measured, n, ratio, note))
     return found
+
+
+def _in_a_crowd(measure: str, cell: Cell) -> bool:
+    return cell.crowded and (measure == "efficiency" or measure.endswith("_s"))
+
+
+def _missing(measure: str, cell: Cell | None) -> str:
+    """Why a number of ours is not there."""
+    if cell is None or (cell.n and measure != "epochs_to_stable"):
+        return NOT_MEASURED
+    return UNSTABLE if cell.n else MISSED if cell.missed else FAILED
 
 
 def _same(cell: Cell, config: Config) -> bool:

@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from itertools import pairwise
 from math import ceil, log2
 from statistics import median
 
-from tradewind.analysis.evidence import Cell, Evidence, Fit, Line, devices_of, fit, rank_correlation
-from tradewind.analysis.storm_findings import CORRELATED, LOST, STRAIGHT, Judgement, no_times, with_label
+from tradewind.analysis.evidence import Cell, Evidence, Fit, Line, devices_of, fit, has, rank_correlation
+from tradewind.analysis.storm_findings import CORRELATED, LOST, STRAIGHT, Judgement, counted, no_times, with_label
 from tradewind.studies.published import CLIPS
 
 ALWAYS = 0.9  # the share of pairs that a rule of the papers must hold in
 ALIKE = 1.15
 BYTES_OF_LINEAR = 2 * 4 * 12_102_220  # paper 002: the weights out and the gradients back, once a batch
+SAME_EPOCHS = 1  # rounding alone parts two runs in single precision by about that
 SATURATES = 2.0
 HALVES = 1.5
 SAME_ACCURACY = 0.02
@@ -53,7 +54,7 @@ def choke(evidence: Evidence) -> Judgement:
     fits: list[Fit] = []
     measured = False
     for many in sorted({devices_of(cell) for cell in evidence.cells} - {1}):
-        cells = [cell for cell in evidence.cells if devices_of(cell) == many and "epoch_s" in cell.values]
+        cells = [cell for cell in evidence.cells if devices_of(cell) == many and has(cell, "epoch_s")]
         counted = all(cell.values.get("bytes_exchanged") for cell in cells)
         measured = measured or counted
         points = sorted((_bytes(cell, counted) / 1e9, cell.values["epoch_s"]) for cell in cells)
@@ -87,16 +88,25 @@ def several_pay(evidence: Evidence) -> Judgement:
     return quicker >= ALWAYS, with_label(text, evidence), {"pairs": len(found), "quicker": quicker, "speedup": middle}
 
 
-def _to_target(evidence: Evidence, rule: str) -> dict[int, float | None]:
+def _to_target(evidence: Evidence, rule: str, measure: str = "time_to_target_s") -> dict[int, float | None]:
     """The time to the target by devices under a rule, None where it was never reached; one device serves all."""
     found: dict[int, float | None] = {}
     for cell in evidence.cells:
         many, own = devices_of(cell), cell.config.get("scaling", "strong") == rule
-        if (own or many == 1) and (cell.n or cell.missed):
-            seconds = cell.values.get("time_to_target_s")
-            known = [x for x in (found.get(many), seconds) if x is not None]
+        if (own or many == 1) and (has(cell, measure) or (cell.missed and not cell.n)):
+            known = [x for x in (found.get(many), cell.values.get(measure)) if x is not None]
             found[many] = min(known) if known else None
-    return found
+    return dict(sorted(found.items()))
+
+
+def _reached(evidence: Evidence, rule: str) -> dict[int, bool]:
+    """Whether several devices reached the target under a rule, which needs no time that can be compared."""
+    found: dict[int, bool] = {}
+    for cell in evidence.cells:
+        many = devices_of(cell)
+        if many > 1 and cell.config.get("scaling", "strong") == rule and (cell.n or cell.missed):
+            found[many] = found.get(many, False) or "time_to_target_s" in cell.values
+    return dict(sorted(found.items()))
 
 
 def strong_is_best(evidence: Evidence) -> Judgement:
@@ -123,15 +133,34 @@ def strong_speeds_up(evidence: Evidence) -> Judgement:
     """Whether strong scaling reaches the target on every number of devices, sooner with more of them."""
     times = _to_target(evidence, "strong")
     if 1 not in times or len(times) < 2:
-        return None, "it takes strong scaling on one and on several devices, to a target", {}
-    failed = [many for many, seconds in times.items() if seconds is None]
-    known = {many: seconds for many, seconds in sorted(times.items()) if seconds is not None}
+        return no_times(evidence, "it takes times to a target on one and on several devices")
+    failed = [many for many, reached in _reached(evidence, "strong").items() if not reached]
+    failed += [1] if times[1] is None else []
+    known = {many: seconds for many, seconds in times.items() if seconds is not None}
     gains = {many: known[1] / seconds for many, seconds in known.items()} if 1 in known else {}
     each = ", ".join(f"{many}: {gain:.2f} × ({gain / many:.0%})" for many, gain in gains.items() if many > 1)
-    missed = f"; the target was missed on {failed}" if failed else ""
+    missed = f"; the target was missed on {', '.join(map(str, failed))}" if failed else ""
     text = with_label(f"speed-up and efficiency by devices {each or 'unknown'}{missed}", evidence)
     agreed = not failed and rank_correlation(list(gains), list(gains.values())) == 1 and max(gains.values()) > 1
     return agreed, text, {"speedup": gains, "missed": failed}
+
+
+def strong_follows(evidence: Evidence) -> Judgement:
+    """Whether strong scaling takes as many epochs as the sequential run, which no machine changes."""
+    epochs = {many: count for many, count in _to_target(evidence, "strong", "epochs_run").items() if count}
+    if 1 not in epochs or len(epochs) < 2:
+        return None, "it takes the epochs of strong scaling on one and on several devices, to a target", {}
+    most = max(abs(count - epochs[1]) for count in epochs.values())
+    parts = [f"strong {_each(epochs)}"]
+    for rule in ("weak", "linear", "linear-warmup"):
+        others = {many: n for many, n in _to_target(evidence, rule, "epochs_run").items() if many > 1}
+        parts += [f"{rule} {_each(others)}"] if others else []
+    text = with_label(f"epochs to the target by devices: {'; '.join(parts)}", evidence, timed=False)
+    return most <= SAME_EPOCHS, text, {"epochs": epochs, "most": most}
+
+
+def _each(epochs: Mapping[int, float | None]) -> str:
+    return ", ".join(f"{many}: {'missed' if count is None else f'{count:g}'}" for many, count in epochs.items())
 
 
 def weak_saturates(evidence: Evidence) -> Judgement:
@@ -139,7 +168,9 @@ def weak_saturates(evidence: Evidence) -> Judgement:
     times = {many: seconds for many, seconds in _to_target(evidence, "weak").items() if seconds is not None}
     most = max(times, default=0)
     if not {1, 2} <= times.keys() or most < 4:
-        return None, "it takes weak scaling on 1, 2 and at least 4 devices, to a target", {}
+        missed = [str(many) for many, reached in _reached(evidence, "weak").items() if not reached]
+        beside = f"; the target was missed on {', '.join(missed)}" if missed else ""
+        return no_times(evidence, f"it takes times to a target on 1, 2 and at least 4 devices{beside}")
     two, last = times[1] / times[2], times[1] / times[most]
     text = with_label(f"weak scaling: speed-up {two:.2f} on 2 devices, {last:.2f} on {most}", evidence)
     return last < SATURATES * two, text, {"speedup_2": two, "speedup_most": last, "devices": most}
@@ -147,25 +178,28 @@ def weak_saturates(evidence: Evidence) -> Judgement:
 
 def linear_diverges(evidence: Evidence) -> Judgement:
     """Whether the linear rule never reaches the target on several devices."""
-    times = {many: seconds for many, seconds in _to_target(evidence, "linear").items() if many > 1}
-    if not times:
+    asked = _reached(evidence, "linear")
+    if not asked:
         return None, "it takes the linear rule on several devices, to a target", {}
-    reached = sorted(many for many, seconds in times.items() if seconds is not None)
-    text = f"the linear rule reaches the target on {len(reached)} of {len(times)} numbers of devices"
-    return not reached, with_label(text, evidence), {"asked": sorted(times), "reached": reached}
+    reached = [many for many, did in asked.items() if did]
+    text = f"tried on {_some(asked)} devices, the linear rule reaches the target on {_some(reached)}"
+    return not reached, with_label(text, evidence, timed=False), {"asked": list(asked), "reached": reached}
+
+
+def _some(numbers: Iterable[int]) -> str:
+    return ", ".join(map(str, numbers)) or "none"
 
 
 def warmup_helps_a_little(evidence: Evidence) -> Judgement:
     """Whether warm-up saves the linear rule on few devices and not on many."""
-    times = {many: seconds for many, seconds in _to_target(evidence, "linear-warmup").items() if many > 1}
-    few = {many: s is not None for many, s in times.items() if many <= 4}
-    more = {many: s is not None for many, s in times.items() if many >= 8}
+    asked = _reached(evidence, "linear-warmup")
+    few, more = ([did for many, did in asked.items() if (many <= 4) == low] for low in (True, False))
     if not few or not more:
         return None, "it takes the linear rule with warm-up on up to 4 and on 8 or more devices, to a target", {}
-    reached = sorted(many for many, seconds in times.items() if seconds is not None)
-    text = f"with warm-up the target is reached on {reached or 'none'} of {sorted(times)} devices"
-    agreed = all(few.values()) and not any(more.values())
-    return agreed, with_label(text, evidence), {"asked": sorted(times), "reached": reached}
+    reached = [many for many, did in asked.items() if did]
+    text = f"tried on {_some(asked)} devices, with warm-up the target is reached on {_some(reached)}"
+    agreed = all(few) and not any(more)
+    return agreed, with_label(text, evidence, timed=False), {"asked": list(asked), "reached": reached}
 
 
 def doubling_halves(evidence: Evidence, measure: str = "epoch_s") -> Judgement:
@@ -176,7 +210,8 @@ def doubling_halves(evidence: Evidence, measure: str = "epoch_s") -> Judgement:
         gains += [(a / b) ** (1 / log2(high / low)) for (low, high), (a, b) in steps]
     if not gains:
         return no_times(evidence, f"it takes {measure} at 2 numbers of devices")
-    text = f"twice the devices make {measure} {median(gains):.2f} × as short (median of {len(gains)} steps)"
+    text = f"with twice the devices {measure} is {1 / median(gains):.2f} × what it was"
+    text += f" (median of {counted(len(gains), 'step')})"
     return median(gains) >= HALVES, with_label(text, evidence), {"steps": len(gains), "gain": median(gains)}
 
 
@@ -189,7 +224,8 @@ def stable_later(evidence: Evidence) -> Judgement:
     correlation, slope = rank_correlation(x, y), fit(Line({}, [log2(many) for many in x], list(y))).slope
     text = f"{slope:+.1f} epochs until stable with every doubling of the devices (rank correlation {correlation:.2f})"
     agreed = correlation >= 0.7 and slope > 0
-    return agreed, with_label(text, evidence), {"epochs_per_doubling": slope, "rank_correlation": correlation}
+    numbers = {"epochs_per_doubling": slope, "rank_correlation": correlation}
+    return agreed, with_label(text, evidence, timed=False), numbers
 
 
 def accuracy_stays(evidence: Evidence) -> Judgement:
@@ -197,9 +233,10 @@ def accuracy_stays(evidence: Evidence) -> Judgement:
     points = _points(evidence, "validation_accuracy")
     if len({x for x, _ in points}) < 2:
         return None, "it takes the validation accuracy on 2 numbers of devices", {}
-    spread = max(y for _, y in points) - min(y for _, y in points)
-    text = f"validation accuracy differs by {100 * spread:.1f} points between numbers of devices"
-    return spread <= SAME_ACCURACY, with_label(text, evidence), {"spread": spread}
+    low, high = min(y for _, y in points), max(y for _, y in points)
+    spread = high - low
+    text = f"validation accuracy {low:.1%} to {high:.1%} over numbers of devices"
+    return spread <= SAME_ACCURACY, with_label(text, evidence, timed=False), {"spread": spread}
 
 
 def accuracy_drops(evidence: Evidence) -> Judgement:
@@ -209,13 +246,14 @@ def accuracy_drops(evidence: Evidence) -> Judgement:
         return None, "it takes the validation accuracy on 2 numbers of devices", {}
     first, last = points[0], points[-1]
     change, correlation = last[1] - first[1], rank_correlation(*zip(*points, strict=True))
-    text = f"from {first[0]:.0f} to {last[0]:.0f} devices validation accuracy changes by {100 * change:+.1f} points"
-    return change <= -LOST and correlation <= CORRELATED, with_label(text, evidence), {"change": change}
+    text = f"validation accuracy {first[1]:.1%} on {first[0]:.0f}, {last[1]:.1%} on {last[0]:.0f} devices"
+    agreed = change <= -LOST and correlation <= CORRELATED
+    return agreed, with_label(text, evidence, timed=False), {"change": change}
 
 
 def most_are_soonest(evidence: Evidence) -> Judgement:
     """Whether the largest number of devices is stable soonest, though it takes more epochs."""
-    cells = [c for c in evidence.cells if {"epochs_to_stable", "epoch_s"} <= c.values.keys()]
+    cells = [c for c in evidence.cells if has(c, "epochs_to_stable") and has(c, "epoch_s")]
     times = sorted((devices_of(c), c.values["epochs_to_stable"] * c.values["epoch_s"]) for c in cells)
     if len({many for many, _ in times}) < 2:
         return no_times(evidence, "it takes 2 numbers of devices whose validation accuracy became stable")

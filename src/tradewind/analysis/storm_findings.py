@@ -21,18 +21,27 @@ GPU_GAINS = (5.5, 22.0)  # 11 within a factor of two
 NO_FASTER = 1.1
 CORRELATED, LOST = -0.5, 0.01
 SAME_SCORE = 0.015
-STAND_INS = " (CPU processes stand in for devices)"
+STAND_INS = "CPU processes stand in for devices"
 
 
-def with_label(text: str, evidence: Evidence) -> str:
-    """Say so where processes stand in for devices."""
-    return text + (STAND_INS if evidence.stand_ins else "")
+def with_label(text: str, evidence: Evidence, timed: bool = True) -> str:
+    """Say so where processes stand in for devices, and where there were too few cores to time them."""
+    if not evidence.stand_ins:
+        return text
+    many = " and ".join(map(str, evidence.crowded))
+    crowded = f"; times of {many} processes, more than there are cores, left out"
+    return f"{text} ({STAND_INS}{crowded if timed and evidence.crowded else ''})"
+
+
+def counted(number: int, what: str) -> str:
+    """A number of things, one or several."""
+    return f"{number} {what}{'' if number == 1 else 's'}"
 
 
 def no_times(evidence: Evidence, needed: str) -> Judgement:
     """Why times can't be judged."""
     packed = "trials were trained in packs, so none has a time of its own; " if evidence.packed else ""
-    return None, f"{packed}{needed}", {}
+    return None, with_label(f"{packed}{needed}", evidence), {}
 
 
 def linear(evidence: Evidence, along: str, measure: str = "wall_s") -> Judgement:
@@ -84,7 +93,7 @@ def batch_size(evidence: Evidence, measure: str = "wall_s") -> Judgement:
         f"the first doubling gains {exp(first) - 1:.0%}, the last {exp(last) - 1:.0%}"
     )
     numbers = {"lines": len(falls), "falls": over_all, "first_doubling": exp(first), "last_doubling": exp(last)}
-    return over_all >= FALLS and last <= FLATTENS * first, text, numbers
+    return over_all >= FALLS and -log(FALLS) <= last <= FLATTENS * first, text, numbers
 
 
 def batch_size_live(evidence: Evidence) -> Judgement:
@@ -152,39 +161,71 @@ def accuracy_falls(evidence: Evidence, measure: str = "accuracy") -> Judgement:
     ranks = [rank_correlation(line.x, line.y) for line in lines]
     change = median(line.y[-1] - line.y[0] for line in lines)
     text = (
-        f"rank correlation of {measure} with the batch size {median(ranks):.2f} (median of {len(lines)} lines); "
-        f"from the smallest to the largest batch {100 * change:+.1f} points"
+        f"rank correlation of {measure} with the batch size {median(ranks):.2f} (median of "
+        f"{counted(len(lines), 'line')}); from the smallest to the largest batch {100 * change:+.1f} points"
     )
     numbers = {"lines": len(lines), "rank_correlation": median(ranks), "change": change}
-    return median(ranks) <= CORRELATED and change <= -LOST, text, numbers
+    auc = evidence.lines("batch_size", measure.replace("accuracy", "auc"), least=3)
+    if auc:
+        numbers["auc_change"] = median(line.y[-1] - line.y[0] for line in auc)
+        text += f", of AUC {numbers['auc_change']:+.3f}"
+    return _if_found(evidence, median(ranks) <= CORRELATED and change <= -LOST, text, numbers)
+
+
+def _if_found(evidence: Evidence, agreed: bool, text: str, numbers: dict[str, Any]) -> Judgement:
+    """No verdict by accuracy where none is clearly above the share of negatives, which finding nothing gives."""
+    part = "validation_" if any("validation_pod" in cell.values for cell in evidence.cells) else ""
+    scores, pods = ([cell.values.get(f"{part}{name}") for cell in evidence.cells] for name in ("accuracy", "pod"))
+    both = [(score, pod) for score, pod in zip(scores, pods, strict=True) if score is not None and pod is not None]
+    blind = [score for score, pod in both if pod == 0]
+    if not blind or max(both)[0] - max(blind) >= LOST:
+        return agreed, text, numbers
+    text += f"; none is a point above the {max(blind):.1%} of finding no positive at all"
+    return None, f"{text} ({len(blind)} of {len(both)} do so), so accuracy can't tell", numbers
 
 
 def devices_and_accuracy(evidence: Evidence) -> Judgement:
     """Whether the number of devices leaves the learning curve of a batch size as it is."""
-    lines = [line for line in evidence.lines("devices", "curve_accuracy") if len(set(line.x)) > 1]
+    lines = evidence.lines("devices", "curve_accuracy")
     if not lines:
         return None, "it takes curves of validation accuracy at 2 numbers of devices, all else equal", {}
     spread = median(max(line.y) - min(line.y) for line in lines)
     text = f"mean accuracy along the curve differs by {100 * spread:.2f} points between numbers of devices (median)"
-    return spread <= SAME_SCORE, with_label(text, evidence), {"lines": len(lines), "spread": spread}
+    numbers = {"lines": len(lines), "spread": spread}
+    auc = evidence.lines("devices", "curve_auc")
+    if auc:
+        numbers["auc_spread"] = median(max(line.y) - min(line.y) for line in auc)
+        text += f", AUC by {numbers['auc_spread']:.3f}"
+    return _if_found(evidence, spread <= SAME_SCORE, with_label(text, evidence, timed=False), numbers)
 
 
 def equal_share(evidence: Evidence) -> Judgement:
     """Whether curves differ though every device has as many samples of a batch: the larger batch learns less."""
-    groups: dict[tuple[float, Any], list[Cell]] = {}
-    for cell in evidence.cells:
-        if "curve_accuracy" in cell.values:
-            share = cell.config["batch_size"] / devices_of(cell)
-            groups.setdefault((share, cell.config.get("epochs")), []).append(cell)
-    drops = []
-    for cells in groups.values():
-        cells.sort(key=lambda cell: float(cell.config["batch_size"]))
-        if cells[0].config["batch_size"] < cells[-1].config["batch_size"]:
-            drops.append(cells[0].values["curve_accuracy"] - cells[-1].values["curve_accuracy"])
+    drops = _drops(evidence, "curve_accuracy")
     if not drops:
         return None, "it takes curves of equal batch size per device on different numbers of devices", {}
     text = (
         f"with equal batch per device the smaller batch has {100 * median(drops):+.2f} points of mean accuracy along "
-        f"the curve over the larger (median of {len(drops)} groups)"
+        f"the curve over the larger (median of {counted(len(drops), 'group')})"
     )
-    return median(drops) >= LOST, with_label(text, evidence), {"groups": len(drops), "drop": median(drops)}
+    numbers = {"groups": len(drops), "drop": median(drops)}
+    auc = _drops(evidence, "curve_auc")
+    if auc:
+        numbers["auc_drop"] = median(auc)
+        text += f", of AUC {median(auc):+.3f}"
+    return _if_found(evidence, median(drops) >= LOST, with_label(text, evidence, timed=False), numbers)
+
+
+def _drops(evidence: Evidence, measure: str) -> list[float]:
+    """By how much the smallest batch is above the largest, for every number of samples per device."""
+    groups: dict[tuple[float, Any], list[Cell]] = {}
+    for cell in evidence.cells:
+        if measure in cell.values:
+            share = cell.config["batch_size"] / devices_of(cell)
+            groups.setdefault((share, cell.config.get("epochs")), []).append(cell)
+    found = []
+    for cells in groups.values():
+        cells.sort(key=lambda cell: float(cell.config["batch_size"]))
+        if cells[0].config["batch_size"] < cells[-1].config["batch_size"]:
+            found.append(cells[0].values[measure] - cells[-1].values[measure])
+    return found

@@ -13,7 +13,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
 
-from tradewind.engine import Ended, Event, Lost
+from tradewind.engine import Ended, Epoch, Event, Lost
 from tradewind.pack import Gang, Outcome, Pack
 
 TIMEOUT = "timeout: "  # how the cause of a trial begins that was ended by force; no member's fault
@@ -114,18 +114,15 @@ class Gangs:
         self._dropped.clear()
         for event in events:
             team = self._working.get(event.worker)
+            self._part_with(event)
             if event.worker in self._dropped:
                 continue
             if isinstance(event, Answer):
                 found += self._answered(team, event)
-            elif team is None:
+            elif team is None or isinstance(event, Epoch):
                 found.append(event)
-            elif isinstance(event, Ended):
-                found += self._ended(team, event)
-            elif isinstance(event, Lost):
-                found += self._lost(team)
             else:
-                found.append(event)
+                found += self._ended(team, event) if isinstance(event, Ended) else self._lost(team)
         if self._working:
             now = time.monotonic()
             for team in dict.fromkeys(self._working.values()):
@@ -198,10 +195,6 @@ class Gangs:
             self._members.give(number, replace(team.pack, gang=Gang(rank, team.slots, team.meeting)))
 
     def _answered(self, team: Team | None, answer: Answer) -> list[Event]:
-        if answer.word in {"gone", "lost"}:
-            self._forget(answer.worker)
-        if answer.word == "lost":
-            self._replace_members(answer.worker)
         if team is None:
             return []
         if answer.word == "gathered":
@@ -279,9 +272,13 @@ class Gangs:
             if number in team.members:
                 team.meeting, team.things, team.heads = "", {}, []
 
-    def _replace_members(self, lost: int) -> None:
-        for team in self._waiting:
-            if lost in team.members:
+    def _part_with(self, event: Event | Answer) -> None:
+        """Told of members of a gang that is no more, too: another one may wait for them."""
+        word = event.word if isinstance(event, Answer) else ""
+        if word in {"gone", "lost"}:
+            self._forget(event.worker)
+        for team in self._waiting if word == "lost" else ():
+            if event.worker in team.members:
                 team.members = self._apart(self._members.living(), team.slots)
 
 

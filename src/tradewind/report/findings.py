@@ -11,7 +11,7 @@ from tradewind.report.style import grid, words
 from tradewind.table import MISSING
 
 MOST_LINES = 60  # of a table on a terminal
-HEAD = ("measured", "n", "measured / published", "")
+HEAD = ("measured", "n", "measured / published")
 FINDING = ("verdict", "finding", "what was measured", "rule")
 MARKS = {BORNE_OUT: "✓", NOT_BORNE_OUT: "✗", CANNOT_BE_SAID: "?"}
 
@@ -20,7 +20,8 @@ def findings_page(found: PaperBeside) -> str:
     """The answer as plain text."""
     lines = [found.title, *(f"  {line}" for line in _about(found)), ""]
     for verdict in found.verdicts:
-        lines += [f"{MARKS[verdict.verdict]} {verdict.claim}: {verdict.verdict}", f"    {verdict.text}"]
+        said, _, text, rule = _line(verdict)
+        lines += [f"{said[0]} {verdict.claim}: {verdict.verdict}", f"    {text}", f"    rule: {rule}"]
     cells = _cells(found)
     if len(cells) > MOST_LINES:
         lines += ["", f"{len(cells) - 1} numbers beside the paper's: `tradewind report` shows them"]
@@ -35,11 +36,18 @@ def findings_section(found: PaperBeside) -> tuple[str, str]:
     """Title and HTML of a section of the page."""
     parts = [words(line, "soft") for line in _about(found)]
     if found.verdicts:
-        parts.append(grid(FINDING, [_line(verdict) for verdict in found.verdicts]))
+        parts.append(_unbroken(grid(FINDING, [_line(verdict) for verdict in found.verdicts])))
     cells = _cells(found)
     if cells:
-        parts.append(grid(cells[0], cells[1:]))
+        parts.append(grid(cells[0], [[cell or MISSING for cell in line] for line in cells[1:]]))
     return f"Beside the paper: {found.title}", "\n".join(parts)
+
+
+def _unbroken(table: str) -> str:
+    """Verdicts on one line each; the words beside them have room to break."""
+    for word, mark in MARKS.items():
+        table = table.replace(f"<td>{mark} {word}<", f'<td style="white-space: nowrap">{mark} {word}<')
+    return table
 
 
 def findings_markdown(found: PaperBeside) -> str:
@@ -92,8 +100,10 @@ def _cells(found: PaperBeside) -> list[list[str]]:
     machines = len({row.machine for row in found.rows}) > 1
     beside = [*(["measure"] if several else []), *(["machine"] if machines else [])]
     unit = "" if several else f"{found.rows[0].measure} "
-    head = [*names, *beside, f"{unit}published", *HEAD]
-    return [head, *(_row(row, names, several, machines) for row in found.rows)]
+    noted = any(row.note for row in found.rows)
+    head = [*names, *beside, f"{unit}published", *HEAD, "note"]
+    lines = [head, *(_row(row, names, several, machines) for row in found.rows)]
+    return lines if noted else [line[:-1] for line in lines]
 
 
 def _crossed(found: PaperBeside) -> list[list[str]]:

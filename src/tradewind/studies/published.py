@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from tradewind.errors import StudyError, nearest
@@ -29,6 +29,7 @@ class Place:
     at: str = ""
     samples: int | None = None
     nested: bool = False  # by rule and devices, not as rows
+    settings: Config = field(default_factory=dict)  # that the paper tells in its text
     note: str = ""  # what else tells its numbers from ours
 
 
@@ -47,7 +48,9 @@ PLACES: dict[str, Place] = {
     "basalyga/figure8": Place("Basalyga 2021, Figure 8"),
     "stevens/linear": Place("Stevens, Figures 3–6 and 11", DIGITS, "linear", CLIPS, note=READING),
     "stevens/conv": Place("Stevens, Figures 7–10 and 12"),
-    "cunha/scaling": Place("Cunha 2018, Tables I and II", NODULES, "efficiency_percent", nested=True),
+    "cunha/scaling": Place(
+        "Cunha 2018, Tables I and II", NODULES, "efficiency_percent", nested=True, settings={"warmup_epochs": 5}
+    ),
     "nelson/fruit": Place("Nelson 2021, parts 1 and 2", IMAGES, "fruit"),
     "nelson/caltech": Place("Nelson 2021, parts 3 and 4", IMAGES, "caltech256"),
 }
@@ -92,7 +95,8 @@ def printed(study: str) -> PrintedTable | None:
         return None
     found = read_rows(PAPERS / place.file, place.at, rename=_rename(place)).rows
     machines = [str(row.config.get("device") or row.config.get("gpu")) for row in found]
-    configs = [{name: value for name, value in row.config.items() if name not in NOT_SET} for row in found]
+    told = [{**place.settings, **row.config} for row in found]
+    configs = [{name: value for name, value in config.items() if name not in NOT_SET} for config in told]
     rows = [
         Printed(config, _shares(row.values), machine)
         for config, row, machine in zip(configs, found, machines, strict=True)

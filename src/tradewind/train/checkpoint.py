@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import sys
 import time
 from dataclasses import dataclass, field
@@ -30,6 +31,13 @@ class Progress:
     rates: list[float] = field(default_factory=list)
     curve: list[dict[str, float]] = field(default_factory=list)
     last: dict[str, float] = field(default_factory=dict)
+    wait_s: float | None = None  # for data; None where nobody looked
+    shares: list[float] = field(default_factory=list)  # of each epoch that the device computed
+
+    def waited(self, wait_s: float, share: float) -> None:
+        """In the epoch that was added last."""
+        self.wait_s = (self.wait_s or 0.0) + wait_s
+        self.shares += [share] if math.isfinite(share) else []
 
     def add(self, rate: float, epoch_s: float, elapsed_s: float, last: dict[str, float]) -> None:
         """One more epoch: `epoch_s` of training in `elapsed_s` with validation."""

@@ -51,7 +51,7 @@ class _Ready:
 class _Fitting:
     def __init__(self, workload: Workload, data: Data, task: Task, report: Report, remembered: Remembered) -> None:
         self._workload, self._data, self._task = workload, data, task
-        self._remembered, self._said = remembered, set[str]()
+        self._remembered = remembered
         speaking = threading.Lock()
 
         def one_by_one(key: str, epoch: int, scores: Scores) -> None:
@@ -81,7 +81,7 @@ class _Fitting:
         sets = load(self._data, config, device, dtype, self._remembered)
         return PackTraining(members, self._workload, sets, self._task, self._report, self._remembered.slower)
 
-    def _fit_group(self, members: Group) -> list[Outcome]:
+    def _fit_group(self, members: Group, said: bool = False) -> list[Outcome]:
         """As one where that can be done and pays; a pack too large for its device is halved."""
         trials = [list(member.trials) for member in members]  # training takes out those that end
         try:
@@ -89,13 +89,12 @@ class _Fitting:
             together.check()
             return together.run(together.start())
         except Unstackable as reason:
-            if str(reason) not in self._said:
-                self._said.add(str(reason))
+            if not said:
                 print(f"networks one by one: {reason}")
             if len(members) == 1:  # not even as a stack of one
                 about = self._workload, self._data, self._task, self._report
                 return [plain.train(trial, *about) for trial in members[0].trials]
-            return [outcome for member in members for outcome in self._fit_group([member])]
+            return [outcome for member in members for outcome in self._fit_group([member], said=True)]
         except torch.OutOfMemoryError:
             if len(members) == 1:
                 raise

@@ -85,18 +85,27 @@ class PackTraining:
         if (kind := self._kind()) in self._slower:  # looking takes longer than an epoch of a small network
             raise Unstackable(self._slower[kind])
         batch = next(self._sets.train.epoch(0))
+        if len(self.members) > 1 and (reason := self._why_slower(batch)):
+            self._slower[kind] = reason
+            raise Unstackable(reason)
         self._stack.check(self._models, batch, [member.config for member in self.members], self._config())
-        if len(self.members) == 1:
-            return
+
+    def _why_slower(self, batch: Batch) -> str:
+        """What a step takes as one and alone, if that does not pay; measured first, since checking takes longer."""
         single = Stack(self._models[:1], [self.members[0].seed], self._workload, self._precision)
-        together_s = self._step_s(self._stack, batch, self._config()) / len(self.members)
         alone_s = self._step_s(single, batch, self.members[0].config)
-        if together_s > PAYS * alone_s:
-            self._slower[kind] = (
-                f"a step takes {together_s * 1e3:.2f} ms for each of {len(self.members)} as one, "
-                f"{alone_s * 1e3:.2f} ms alone"
-            )
-            raise Unstackable(self._slower[kind])
+        try:
+            together_s = self._step_s(self._stack, batch, self._config()) / len(self.members)
+        except torch.OutOfMemoryError:
+            raise
+        except Exception:
+            return ""  # the check tells why
+        if together_s <= PAYS * alone_s:
+            return ""
+        return (
+            f"a step takes {together_s * 1e3:.2f} ms for each of {len(self.members)} as one, "
+            f"{alone_s * 1e3:.2f} ms alone"
+        )
 
     def _kind(self) -> str:
         """All that the speed of a step depends on."""
@@ -205,6 +214,8 @@ class PackTraining:
             **ending.times,
         }
         times["test_s"] = now - began
+        if ending.state == "done" and len(self.members) == 1:  # of a pack's networks all are tested at once
+            times["test_samples_per_s"] = len(self._sets.test) / times["test_s"]
         if self.together.trials > 1:
             times["pack_wall_s"] = now - self.together.began
             times["share_s"] = times["pack_wall_s"] / self.together.trials  # allotted: alone it is not known

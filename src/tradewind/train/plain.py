@@ -19,6 +19,7 @@ from tradewind.train.dropout import keyed, set_samples
 from tradewind.train.held import Remembered, hold
 from tradewind.train.judgement import all_finite, on_target
 from tradewind.train.optim import learning_rate, make_optimizer
+from tradewind.train.parallel.meters import Busy, Tally
 from tradewind.train.precision import computing, kept_in, resolved
 from tradewind.workloads.contract import Data, Workload
 
@@ -43,7 +44,7 @@ def train(trial: Trial, workload: Workload, data: Data, task: Task, report: Repo
     progress = checkpoints.restore(model, optimizer)
     resumed_at_epoch = progress.epoch
 
-    ending = Ending(task.limits, config, trial.until)
+    ending, tally = Ending(task.limits, config, trial.until), Tally(device)
     while not ending.reached(progress):
         epoch = progress.epoch + 1
         rate = learning_rate(config, epoch)
@@ -52,8 +53,8 @@ def train(trial: Trial, workload: Workload, data: Data, task: Task, report: Repo
 
         model.train()
         total = torch.zeros((), device=device, dtype=torch.float64)
-        began = clock(device)
-        for batch in sets.train.epoch(epoch):
+        busy, began = Busy(device), clock(device)
+        for batch in tally.waited(sets.train.epoch(epoch)):
             set_samples(dropouts, batch.words)
             optimizer.zero_grad(set_to_none=True)
             with computing(precision, device):
@@ -63,12 +64,14 @@ def train(trial: Trial, workload: Workload, data: Data, task: Task, report: Repo
             optimizer.step()
             total += loss.detach() * len(batch.targets)  # stays on the device: no waiting inside an epoch
         epoch_s = clock(device) - began
+        measured = tally.take()[1], busy.share()
 
         last = {"train_loss": total.item() / sets.train.count}
         if sets.validation is not None:
             found = evaluate(workload, model, sets.validation, config)
             last |= {f"validation_{name}": value for name, value in found.items()}
         progress.add(rate, epoch_s, clock(device) - began, last)
+        progress.waited(*measured)
         report(trial.key, epoch, last)
         checkpoints.save(progress, model, optimizer)
 
@@ -78,6 +81,7 @@ def train(trial: Trial, workload: Workload, data: Data, task: Task, report: Repo
     scores = evaluate(workload, model, sets.test, config) if ending.state == "done" else {}
     sets.times["test_s"] = clock(device) - began
     if ending.state == "done":
+        sets.times["test_samples_per_s"] = len(sets.test) / sets.times["test_s"]
         save_tensors(folder.model(trial.key), model.state_dict(), {"config": config})
     facts = facts_of(model, config, progress) | {
         "device": device.type, "precision": precision, "packed_with": 0, "resumed_at_epoch": resumed_at_epoch,
@@ -88,11 +92,13 @@ def train(trial: Trial, workload: Workload, data: Data, task: Task, report: Repo
 
 
 def facts_of(model: nn.Module, config: Config, progress: Progress) -> dict[str, Any]:
-    """What a record says of a network on one device, however it was trained."""
+    """What a record says of a network on one device, however it was trained; None: not measured."""
+    shares = progress.shares
     return {
         "devices": 1, "global_batch_size": config["batch_size"], "learning_rates": list(progress.rates),
         "epochs_run": progress.epoch, "parameters": sum(p.numel() for p in model.parameters()),
-        "communication_s": 0.0, "bytes_exchanged": 0, "wait_s": None, "utilisation": None,  # None: not measured
+        "communication_s": 0.0, "bytes_exchanged": 0, "wait_s": progress.wait_s,
+        "utilisation": sum(shares) / len(shares) if shares else None,
     }  # fmt: skip
 
 

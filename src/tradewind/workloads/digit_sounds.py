@@ -18,6 +18,7 @@ from typing import Any
 import numpy as np
 
 from tradewind.errors import DataError, nearest
+from tradewind.workloads import array_files
 from tradewind.workloads.cache import cached
 
 Array = np.ndarray[Any, Any]
@@ -69,16 +70,13 @@ def load_clips(path: Path) -> Clips:
 
 def read_arrays(path: Path) -> tuple[Array, ...]:
     """Clips, digits, speakers and their names from one file: `audio[offsets[k]:offsets[k + 1]]` is clip k."""
-    try:
-        with np.load(path, allow_pickle=False) as file:
-            missing = [key for key in KEYS if key not in file.files]
-            if missing:
-                raise DataError(f"{path}: holds no {missing[0]!r}; wanted: {', '.join(KEYS)}")
-            audio, offsets, digit, speaker, names, rate = (file[key] for key in KEYS)
-    except (OSError, ValueError, EOFError) as error:
-        raise DataError(f"{path}: can't be read as an array file: {error}") from None
-    bounded = offsets.ndim == 1 and len(offsets) > 1 and offsets[0] >= 0 and offsets[-1] <= len(audio)
-    if not bounded or (np.diff(offsets) < 0).any() or not len(digit) == len(speaker) == len(offsets) - 1:
+    audio, offsets, digit, speaker, names, rate = array_files.read_arrays(path, KEYS).values()
+    if audio.ndim != 1 or audio.dtype.kind not in "iuf" or not np.isfinite(audio).all():
+        raise DataError(f"{path}: audio: found {audio.dtype} of shape {audio.shape}; wanted: a row of finite numbers")
+    if rate.ndim or rate.dtype.kind not in "iu" or rate < 1:
+        raise DataError(f"{path}: sample_rate: found {rate}; wanted: a whole number of Hz")
+    bounded = array_files.are_counts(offsets, digit, speaker) and len(offsets) > 1 and offsets[-1] <= len(audio)
+    if not bounded or (offsets[1:] < offsets[:-1]).any() or not len(digit) == len(speaker) == len(offsets) - 1:
         raise DataError(f"{path}: offsets, digit and speaker do not describe the same clips of audio")
     if digit.max() > 9 or speaker.max() >= len(names):
         raise DataError(f"{path}: a digit is above 9, or a speaker has no name")

@@ -11,11 +11,13 @@ from typing import Any
 import numpy as np
 
 from tradewind.errors import DataError
+from tradewind.workloads import array_files
 from tradewind.workloads.cache import cached
 
 Array = np.ndarray[Any, Any]
 
 ENDINGS = (".png", ".jpg", ".jpeg", ".ppm", ".pgm", ".bmp")
+TEST = ("test_images", "test_labels")
 PARTS = ("images", "labels", "test", "classes")
 SHAPES = ("disc", "ring", "square", "frame", "triangle", "cross", "bar", "stripes", "checks", "star")
 
@@ -50,29 +52,29 @@ def load_images(path: Path, side: int) -> Pictures:
 
 def read_arrays(path: Path) -> tuple[Array, ...]:
     """From `train_images` (n, rows, columns, 3 or 1) in uint8, `train_labels`, `classes`, and `test_…` if there."""
-    try:
-        with np.load(path, allow_pickle=False) as file:
-            names = ["train_images", "train_labels", "classes"]
-            names += [name for name in ("test_images", "test_labels") if name in file.files]
-            missing = [name for name in names if name not in file.files]
-            if missing:
-                raise DataError(f"{path}: holds no {missing[0]!r}; wanted: {', '.join(names[:3])}")
-            if len(names) == 4:
-                raise DataError(f"{path}: holds one of test_images and test_labels; wanted: both or neither")
-            images, labels, classes, *test = (file[name] for name in names)
-    except (OSError, ValueError, EOFError) as error:
-        raise DataError(f"{path}: can't be read as an array file: {error}") from None
+    found = array_files.read_arrays(path, ("train_images", "train_labels", "classes"), TEST)
+    images, labels, classes, *test = found.values()
+    if len(test) == 1:
+        raise DataError(f"{path}: holds one of test_images and test_labels; wanted: both or neither")
+    _check_part(path, images, labels, len(classes))
     count = len(labels)
     if test:
+        _check_part(path, test[0], test[1], len(classes))
         if test[0].shape[1:] != images.shape[1:]:
             raise DataError(f"{path}: test_images are {test[0].shape[1:]}, train_images {images.shape[1:]}")
         images, labels = np.concatenate((images, test[0])), np.concatenate((labels, test[1]))
-    if images.ndim != 4 or images.dtype != np.uint8 or len(images) != len(labels):
-        found = f"{images.dtype} of shape {images.shape} for {len(labels)} labels"
-        raise DataError(f"{path}: images: found {found}; wanted: uint8, (n, rows, columns, channels), a label each")
-    if labels.min() < 0 or labels.max() >= len(classes):
-        raise DataError(f"{path}: labels: found {labels.min()} to {labels.max()}, but {len(classes)} classes")
     return images, labels.astype(np.int64), np.arange(len(labels)) >= count, classes
+
+
+def _check_part(path: Path, images: Array, labels: Array, classes: int) -> None:
+    """Refuse what are no images, or labels that are not theirs."""
+    if images.ndim != 4 or images.dtype != np.uint8 or not len(images) or labels.shape != images.shape[:1]:
+        found = f"{images.dtype} of shape {images.shape} for labels of shape {labels.shape}"
+        raise DataError(f"{path}: images: found {found}; wanted: uint8, (n, rows, columns, channels), a label each")
+    if not array_files.are_counts(labels):
+        raise DataError(f"{path}: labels: found {labels.dtype}, {labels[0]} and others; wanted: whole numbers from 0")
+    if labels.max() >= classes:
+        raise DataError(f"{path}: labels: found {labels.min()} to {labels.max()}, but {classes} classes")
 
 
 def _folders(path: Path) -> list[tuple[bool, Path]]:

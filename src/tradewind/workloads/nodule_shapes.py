@@ -8,6 +8,7 @@ from __future__ import annotations
 import hashlib
 import math
 import zipfile
+import zlib
 from pathlib import Path
 from typing import Any
 
@@ -125,7 +126,7 @@ def _read(path: Path, side: int) -> Array:
                 wanted = " or ".join(", ".join(layout) for layout in LAYOUTS)
                 raise DataError(f"{path}: found {', '.join(there) or 'nothing'}; allowed: an .npz file of {wanted}")
             arrays = [_cubes(path, name, file[name]) for name in names]
-    except (OSError, ValueError, EOFError, zipfile.BadZipFile) as error:
+    except (OSError, ValueError, EOFError, zipfile.BadZipFile, zlib.error) as error:
         raise DataError(f"{path}: is no .npz file that can be read ({error})") from None
     return np.concatenate([_middle(path, array, side) for array in arrays])
 

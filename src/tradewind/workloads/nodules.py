@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tradewind.errors import DataError, nearest
 from tradewind.pack import Config, Value
 from tradewind.workloads.contract import Data, Hyperparameter, Split, check_counts
+from tradewind.workloads.places import data_path
 
 if TYPE_CHECKING:
     import numpy as np
@@ -85,7 +85,7 @@ class Nodules:
         sizes = [given if given is not None else usual for given, usual in zip(wanted, USUAL, strict=True)]
         if self.source == "synthetic":
             return nodules_cached(sum(sizes), self.seed, side), sizes
-        cubes = load_nodules(Path(self.path), side)
+        cubes = load_nodules(data_path(self.path), side)
         if self.train is None:
             sizes[0] = max(1, len(cubes) - sizes[1] - sizes[2])
         if sum(sizes) > len(cubes):

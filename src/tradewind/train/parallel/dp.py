@@ -34,6 +34,7 @@ class Dp:
         self._tally, self._last = tally, batches.samples.channels_last
         self._state = [*replica.model.parameters(), *replica.model.buffers()]
         self._trained = [p for p in replica.model.parameters() if p.requires_grad]
+        self._unused = unused
         one = batches.batch(batches.order(0)[:1].to(replica.device), 0)
         self._like = self._stored(one.inputs)
 
@@ -86,17 +87,26 @@ class Dp:
 
     def _reduce(self) -> None:
         """Add the gradients of all others, in the order of their ranks, to those of device 0."""
-        own = [p.grad for p in self._trained if p.grad is not None]  # None: no output depends on it, on any device
-        found = [empty_like(own) for _ in range(1, self._group.of)]
+        totals = self._gradients()
+        found = [[torch.empty_like(row) for row in totals] for _ in range(1, self._group.of)]
         with self._tally.exchanging():
             for rank, gradients in enumerate(found, 1):
                 self._links.receive(gradients, rank)
             self._links.wait()
-        totals = flattened(own)
         for gradients in found:
             for total, more in zip(totals, gradients, strict=True):
                 total += more
-        spread(totals, own)
+        used = totals.pop().tolist() if self._unused else [1] * len(self._trained)
+        summed = [torch.empty_like(p) if p.grad is None else p.grad for p in self._trained]
+        spread(totals, summed)
+        for parameter, gradient, by in zip(self._trained, summed, used, strict=True):
+            parameter.grad = gradient if by else None  # so that the optimiser leaves alone what no output depends on
+
+    def _gradients(self) -> Tensors:
+        """Of all that trains; where some of it may be unused, zeros for that, and last whether each was used."""
+        rows = flattened([torch.zeros_like(p) if p.grad is None else p.grad for p in self._trained])
+        used = [p.grad is not None for p in self._trained]
+        return [*rows, torch.tensor(used).to(rows[0].device, torch.int64)] if self._unused else rows
 
     def _serve(self, whole: int, epoch: int) -> None:
         replica, rank = self._replica, self._group.rank
@@ -118,8 +128,7 @@ class Dp:
         replica.optimizer.zero_grad(set_to_none=True)
         outputs.backward(slopes)  # type: ignore[no-untyped-call]
         with self._tally.exchanging():
-            gradients = [p.grad for p in self._trained if p.grad is not None]
-            self._links.send(flattened(gradients), 0, "gradients")
+            self._links.send(self._gradients(), 0, "gradients")
             self._links.wait()
 
     def _stored(self, inputs: torch.Tensor) -> torch.Tensor:

@@ -19,17 +19,22 @@ from tradewind.pack import Gang
 JOINING = timedelta(minutes=10)  # processes of other hosts may take their time to start
 LONGEST = timedelta(days=1)  # a dead member is seen by its closed connections or by the engine, not by waiting
 LEAVES = "leaves"
+HERE = "127.0.0.1"  # not the host's name, which may lead elsewhere
 GLOO = "GLOO_SOCKET_IFNAME"
 GET_ADDRESS = 0x8915  # SIOCGIFADDR of Linux
 
+_left: list[dist.ProcessGroup | None] = []  # the last process group that was left
+
 
 class Meeting:
-    """The store where a gang meets, in its leader's process. It binds a port that is free: none is guessed."""
+    """The store where a gang meets, in its leader's process. It binds a port that is free: none is guessed.
+
+    It listens on all of the host's addresses; by which one others reach it is for the engine to say.
+    """
 
     def __init__(self) -> None:
-        host = _host()
-        self.store = TCPStore(host, 0, None, True, JOINING, wait_for_workers=False)
-        self.address = f"{host}:{self.store.port}"
+        self.store = TCPStore(HERE, 0, None, True, JOINING, wait_for_workers=False)
+        self.address = f"{HERE}:{self.store.port}"
 
 
 class Group:
@@ -50,7 +55,7 @@ class Group:
             dist.destroy_process_group()
         with _gloo_towards(host):
             dist.init_process_group(
-                "cpu:gloo,cuda:nccl" if torch.cuda.is_available() else "gloo",
+                "cpu:gloo,cuda:nccl" if torch.cuda.is_available() and dist.is_nccl_available() else "gloo",
                 store=PrefixStore(f"after-{self._leaves}", self._store),
                 rank=gang.rank, world_size=gang.of, timeout=LONGEST,
             )  # fmt: skip
@@ -63,6 +68,9 @@ class Group:
         """End the membership. Connections close only when torch lets go of the group, so others may wait on."""
         with contextlib.suppress(RuntimeError):  # the leader, and with it the store, may be gone
             self._store.add(LEAVES, 1)
+        # Else the network that an error leaves behind may be the last to hold it: freed with the interpreter locked,
+        # it waits for a thread of gloo that waits for the interpreter. The one before has long been idle.
+        _left[:] = [dist.group.WORLD]
         dist.destroy_process_group()
 
     def wait(self) -> None:
@@ -126,13 +134,3 @@ def _interface(host: str) -> str:
                 if socket.inet_ntoa(answer[20:24]) == own:
                     return name
     return ""
-
-
-def _host() -> str:
-    """A name under which other hosts know this one; where it has none, all members are here."""
-    name = socket.gethostname()
-    try:
-        socket.getaddrinfo(name, None)
-    except OSError:
-        return "127.0.0.1"
-    return name

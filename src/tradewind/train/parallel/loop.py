@@ -88,6 +88,7 @@ def train(trial: Trial, workload: Workload, data: Data, task: Task, report: Repo
     scores = evaluate(replica, sets.test, group) if ending.state == "done" else {}
     sets.times["test_s"] = clock(device) - began
     if ending.state == "done" and group.rank == 0:
+        sets.times["test_samples_per_s"] = len(sets.test) / sets.times["test_s"]
         save_tensors(folder.model(trial.key), replica.model.state_dict(), {"config": config})
     facts = gang_facts(replica, progress, group) | {"packed_with": 0, "resumed_at_epoch": resumed_at_epoch}
     times = {"compile_s": 0.0, **sets.times, **progress.times(), **ending.times}
@@ -119,9 +120,11 @@ def ready(replica: Replica, sets: Sets, group: Group, tally: Tally) -> tuple[Ddp
     """The way that the config names, with all connections made; and the seconds that took."""
     began = time.perf_counter()
     unused = replica.warm_up(Parts.of_member(sets.train, group.rank, group.of))
+    unused = any(group.summed([float(unused)]))  # members must exchange alike
     if replica.config["parallel"] == "ddp":
         replica.check_mean(sets.train)
     way = WAYS[replica.config["parallel"]](replica, sets.train, group, tally, unused)
+    group.gathered(torch.zeros(1, device=replica.device), [1] * group.of)  # NCCL connects pairs when first asked to
     group.wait()
     return way, clock(replica.device) - began
 
@@ -170,8 +173,8 @@ def gang_facts(replica: Replica, progress: Progress, group: Group) -> dict[str, 
     return facts_of(replica.model, replica.config, progress) | {
         "devices": group.of, "global_batch_size": global_batch_size(replica.config),
         "communication_s": sums["communication_s"], "wait_s": sums["wait_s"],
-        "bytes_exchanged": sum(exchanged.values()), "exchanged": {k: v for k, v in exchanged.items() if v},
         "utilisation": sum(shown) / len(shown) if shown else None,
+        "bytes_exchanged": sum(exchanged.values()), "exchanged": {k: v for k, v in exchanged.items() if v},
         "device": replica.device.type, "precision": replica.precision,
         "stand_in": replica.device.type == "cpu",  # processes in place of devices: their times say nothing of GPUs
     }  # fmt: skip

@@ -47,14 +47,20 @@ class Replica:
         return self.workload.loss(outputs, targets, self.config)
 
     def warm_up(self, batches: TrainingBatches) -> bool:
-        """One step on a copy, random states left alone; whether there are parameters that no output depends on."""
+        """One step on a copy, random states left alone; whether an output may not depend on all that trains.
+
+        A sample alone shows it of networks that choose by sample which of their layers compute.
+        """
         kept = torch.get_rng_state()
         throwaway = copy.deepcopy(self.model).train()
         batch = next(batches.epoch(0))
-        outputs = self.outputs(batch, True, throwaway)
-        self.loss(outputs, batch.targets).backward()  # type: ignore[no-untyped-call]
+        self.loss(self.outputs(batch, True, throwaway), batch.targets).backward()  # type: ignore[no-untyped-call]
+        unused = _untouched(throwaway)
+        throwaway.zero_grad(set_to_none=True)
+        one = batches.batch(batches.order(0)[:1].to(self.device), 0)
+        self.outputs(one, True, throwaway).sum().backward()  # type: ignore[no-untyped-call]
         torch.set_rng_state(kept)
-        return any(p.requires_grad and p.grad is None for p in throwaway.parameters())
+        return unused or _untouched(throwaway)
 
     @torch.no_grad()
     def check_mean(self, batches: TrainingBatches) -> None:
@@ -73,3 +79,8 @@ class Replica:
                 f"parallel: found 'ddp', but the loss of {type(self.workload).__name__} is not the mean over samples "
                 f"({whole:.6g} of {count}, {together:.6g} by parts); allowed: 'dp', where device 0 computes it"
             )
+
+
+def _untouched(model: nn.Module) -> bool:
+    """Whether something that trains has got no gradient."""
+    return any(p.requires_grad and p.grad is None for p in model.parameters())

@@ -10,8 +10,9 @@ from typing import Any
 import torch
 import torch.distributed as dist
 from torch import nn
-from torch.nn.modules.batchnorm import _BatchNorm
+from torch.nn.modules.batchnorm import _BatchNorm, _NormBase
 
+from tradewind.errors import WorkloadError
 from tradewind.train.parallel.meters import Tally
 
 KINDS = (nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d)
@@ -37,6 +38,9 @@ class SharedBatchNorm(_BatchNorm):
         own = values.new_full((1,), counted * values.numel() / values.shape[1])
         sums = _summed(torch.cat((counted * values.sum(dims), own)), self.tally)
         count = sums[-1].detach()
+        # as torch refuses it; looked at only where it can be, since a GPU is waited for
+        if values.numel() == values.shape[1] and count == 1:
+            raise ValueError(f"Expected more than 1 value per channel when training, got input size {inputs.shape}")
         mean = sums[:-1] / count
         centred = values - mean.view(shape)
         variance = _summed(counted * centred.square().sum(dims), self.tally) / count
@@ -92,11 +96,25 @@ def share_statistics(model: nn.Module, tally: Tally) -> list[SharedBatchNorm]:
     taken: dict[nn.Module, SharedBatchNorm] = {}
     for parent in list(model.modules()):
         for name, child in list(parent._modules.items()):
+            if _unshareable(child):
+                raise WorkloadError(
+                    f"devices: found several, and a network whose {type(child).__name__} keeps statistics of batches "
+                    f"in its own way; allowed: {', '.join(kind.__name__ for kind in KINDS)}, or devices 1"
+                )
             if type(child) in KINDS:
                 assert isinstance(child, _BatchNorm)
                 taken[child] = taken.get(child) or _shared(child, tally)
                 setattr(parent, name, taken[child])
     return list(taken.values())
+
+
+def _unshareable(layer: nn.Module | None) -> bool:
+    """Whether a part of a batch would leave other statistics than the whole, and none knows how to share them."""
+    return (
+        isinstance(layer, _NormBase)
+        and type(layer) not in KINDS
+        and (isinstance(layer, _BatchNorm) or layer.track_running_stats)
+    )
 
 
 def _shared(layer: _BatchNorm, tally: Tally) -> SharedBatchNorm:
