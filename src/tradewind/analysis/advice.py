@@ -8,6 +8,7 @@ the plateau is the choice, because what more time buys can't be told from luck.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
@@ -57,7 +58,12 @@ def advise(results: Results) -> list[Advice]:
     }
     answers = {topic: _answer(ask) for topic, ask in about.items()}
     order = sorted(answers, key=lambda topic: topic == "what to measure next")
-    return [Advice(topic, *answer) for topic in order if (answer := answers[topic])]
+    return [Advice(topic, _spoken(answer[0]), *answer[1:]) for topic in order if (answer := answers[topic])]
+
+
+def _spoken(text: str) -> str:
+    """Without what tells a hyperparameter from a field of the record that has its name (devices, …)."""
+    return re.sub(r"\bconfig\.(?=\w)", "", text)
 
 
 def _on_scores(results: Results, found: Field, chance: Noise) -> dict[str, Callable[[], Answer | None]]:
@@ -102,11 +108,13 @@ def _best(found: Field, chance: Noise) -> Answer:
         "rounding": "the digits written down alone, which says nothing about chance",
     }[chance.source]  # fmt: skip
     margin = float(chance.margin(point.n, int(np.median(found.score.n[near]))))
-    text = (
-        f"The best {found.score_name} is {point.score:.4g} (n = {point.n}) with {named(point.config)}. "
-        f"{len(near) - 1} of {int(np.sum(found.score.n > 0)) - 1} other configs are within {margin:.2g} of it and "
-        f"can't be told from it by {known}."
-    )
+    text = f"The best {found.score_name} is {point.score:.4g} (n = {point.n}) with {named(point.config)}."
+    if others := int(np.sum(found.score.n > 0)) - 1:
+        verb = "is" if len(near) == 2 else "are"
+        text += (
+            f" {len(near) - 1} of {others} other configs {verb} within {margin:.2g} of it "
+            f"and can't be told from it by {known}."
+        )
     facts = {"sigma": chance.sigma, "margin": margin, "noise_from": chance.source, "plateau": len(near)}
     return text, {**_plain(point, found), **facts}, _trust(found, chance)
 
@@ -232,6 +240,8 @@ def _edges(found: Field, chance: Noise, best: int) -> dict[str, tuple[str, float
         at = int(found.configs.codes[best, axis])
         others = np.where(found.configs.codes[:, axis] != at, quality, np.nan)
         if at not in (0, len(labels) - 1) or np.all(np.isnan(others)):
+            continue
+        if at == 0 and type(labels[at]) is int and labels[at] <= 1:  # a count, of which there is no less
             continue
         rival = int(np.nanargmax(others))
         if quality[best] - quality[rival] > chance.margin(found.score.n[best], found.score.n[rival]):

@@ -125,7 +125,8 @@ def _side_by_side(few: int, count: int, one: dict[str, Any]) -> str:
         verdict = f"one network on all {count} beats {apart}: {gain:.3g} times as many per hour"
     else:
         verdict = f"{apart} beat one on all {count}: {1 / gain:.3g} times as many per hour"
-    faster = f"{count} are {one['speed_up']:.3g} times as fast as {few} (median of {one['configs']} configs)"
+    many = "one config" if one["configs"] == 1 else f"median of {one['configs']} configs"
+    faster = f"{count} are {one['speed_up']:.3g} times as fast as {few} ({many})"
     return f"{faster}, so {verdict}."
 
 
