@@ -137,8 +137,8 @@ class _Fitting:
         """Those whose steps are graphs: others would wait for each other in the interpreter."""
         found = []
         for group in groups:
-            training = self._training(group)
             with contextlib.suppress(Unstackable):  # said in its turn
+                training = self._training(group)
                 training.check()
                 steps = training.start()
                 if steps.captured:
