@@ -89,7 +89,8 @@ class Serial:
     def _fit(self, pack: Pack, report: Report, log: TextIO) -> list[Outcome]:
         out, err = (Tee(terminal, log) if self._echo else Tee(log) for terminal in (sys.stdout, sys.stderr))
         with contextlib.ExitStack() as heard:
-            if threading.current_thread() is threading.main_thread():  # else others may speak: sys.stdout is all's
+            # what a thread says beside others can't be told apart: sys.stdout is everybody's
+            if not self._echo or threading.current_thread() is threading.main_thread():
                 heard.enter_context(contextlib.redirect_stdout(out))
                 heard.enter_context(contextlib.redirect_stderr(err))
             try:

@@ -23,8 +23,6 @@ HERE = "127.0.0.1"  # not the host's name, which may lead elsewhere
 GLOO = "GLOO_SOCKET_IFNAME"
 GET_ADDRESS = 0x8915  # SIOCGIFADDR of Linux
 
-_left: list[dist.ProcessGroup | None] = []  # the last process group that was left
-
 
 class Meeting:
     """The store where a gang meets, in its leader's process. It binds a port that is free: none is guessed.
@@ -68,9 +66,6 @@ class Group:
         """End the membership. Connections close only when torch lets go of the group, so others may wait on."""
         with contextlib.suppress(RuntimeError):  # the leader, and with it the store, may be gone
             self._store.add(LEAVES, 1)
-        # Else the network that an error leaves behind may be the last to hold it: freed with the interpreter locked,
-        # it waits for a thread of gloo that waits for the interpreter. The one before has long been idle.
-        _left[:] = [dist.group.WORLD]
         dist.destroy_process_group()
 
     def wait(self) -> None:
