@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 import torch
 
+from tradewind import machine
 from tradewind.augment import live
 from tradewind.augment.affine import Augmentation, transform
 from tradewind.bench import installed, peers
@@ -64,7 +65,7 @@ def alone() -> Found:
     images = np.random.default_rng(0).standard_normal((4096, 32, 32, 3)).astype(np.float32)
     samples: dict[str, list[float]] = {}
     absent: dict[str, str] = {}
-    with _one_thread():
+    with machine.one_thread():
         ready: dict[str, Callable[[int], None]] = {}
         for name, make in {**OURS, **peers.PEERS}.items():
             try:
@@ -168,16 +169,6 @@ def _rate(work: Callable[[int], None], count: int) -> float:
 
 def _middle(seconds: Any) -> float:
     return float(median(seconds)) if isinstance(seconds, list) else float(seconds)
-
-
-@contextmanager
-def _one_thread() -> Iterator[None]:
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    try:
-        yield
-    finally:
-        torch.set_num_threads(before)
 
 
 @contextmanager

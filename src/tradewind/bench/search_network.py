@@ -22,7 +22,7 @@ from typing import Any
 from tradewind import machine
 from tradewind.bench.search_functions import STARTS, range_of, suggested
 from tradewind.bench.search_pairs import spread, worse
-from tradewind.bench.sweep_trials import VALIDATION_BATCH, Batches, Held, Sweep, device_name, indexed, tensors
+from tradewind.bench.sweep_trials import Batches, Held, Sweep, device_name, indexed, plain_epochs, tensors
 from tradewind.errors import RunError
 from tradewind.pack import Config
 from tradewind.search.making import Settings, adaptive
@@ -115,10 +115,8 @@ def alone(seed: int, here: Searched) -> list[Trained]:
 
     optuna.logging.set_verbosity(optuna.logging.ERROR)
     with tempfile.TemporaryDirectory(prefix="tradewind-search-") as folder:
-        points, study = (
-            Points(SPACE),
-            optuna.create_study(storage=_storage(folder), study_name="s", direction="maximize"),
-        )
+        points = Points(SPACE)
+        study = optuna.create_study(storage=_storage(folder), study_name="s", direction="maximize")
         first = adaptive(Settings("tpe", ("maximize",), seed, here.trials), points).ask(STARTS["tpe"])
         for proposal in first:
             study.enqueue_trial(points.picks(proposal.values))
@@ -154,24 +152,10 @@ def work(folder: str, seed: int, number: int, here: Searched) -> None:
 
 
 def plain_score(network: Sweep, config: Config, seed: int, batches: Batches, held: Held) -> float:
-    """The last validation score of one network as the tutorials train it: Adam, and a look after every epoch."""
-    import torch
-
-    workload, (inputs, targets) = network.made(), held
-    torch.manual_seed(seed)
-    model = workload.model(config).to(inputs.device)
-    optimizer = torch.optim.Adam(model.parameters(), lr=config["learning_rate"])
-    score = 0.0
-    for epoch in range(1, network.epochs + 1):
-        model.train()
-        for x, y in batches(epoch):
-            optimizer.zero_grad()
-            workload.loss(model(x), y, config).backward()
-            optimizer.step()
-        model.eval()
-        with torch.no_grad():
-            outputs = torch.cat([model(x) for x in torch.split(inputs, VALIDATION_BATCH)])
-        score = float(workload.scores(outputs, targets)[METRIC.removeprefix("validation_")])
+    """The last validation score of one network as the tutorials train it, with a look after every epoch."""
+    workload, score = network.made(), 0.0
+    for _, outputs in plain_epochs(network, config, seed, batches, held):
+        score = float(workload.scores(outputs, held[1])[METRIC.removeprefix("validation_")])
     return score
 
 

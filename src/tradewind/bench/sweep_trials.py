@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tradewind import machine
+from tradewind.pack import Config
 
 if TYPE_CHECKING:
     import torch
@@ -94,18 +95,27 @@ def told(trials: list[tuple[float, int]], found: list[Epochs], at_once: int = 1)
 
 
 def plain_trial(sweep: Sweep, trial: tuple[float, int], batches: Batches, held: Held) -> Epochs:
-    """One network as the tutorials train it: Adam, a mean loss, validation after every epoch."""
+    """The seconds and the validation loss of every epoch of one network."""
+    workload, config = sweep.made(), sweep.config()
+    return [
+        (seconds, workload.loss(outputs, held[1], config).item())
+        for seconds, outputs in plain_epochs(sweep, {**config, "learning_rate": trial[0]}, trial[1], batches, held)
+    ]
+
+
+def plain_epochs(
+    sweep: Sweep, config: Config, seed: int, batches: Batches, held: Held
+) -> Iterator[tuple[float, torch.Tensor]]:
+    """One network as the tutorials train it: Adam, a mean loss, a look at what is held back after every epoch."""
     import torch
 
     from tradewind.train.plain import clock
 
-    workload, config = sweep.made(), sweep.config()
-    inputs, targets = held
+    workload, inputs = sweep.made(), held[0]
     with SEEDING:
-        torch.manual_seed(trial[1])
+        torch.manual_seed(seed)
         model = workload.model(config).to(inputs.device)
-    optimizer = torch.optim.Adam(model.parameters(), lr=trial[0])
-    found = []
+    optimizer = torch.optim.Adam(model.parameters(), lr=config["learning_rate"])
     for epoch in range(1, sweep.epochs + 1):
         began = clock(inputs.device)
         model.train()
@@ -116,9 +126,7 @@ def plain_trial(sweep: Sweep, trial: tuple[float, int], batches: Batches, held: 
         seconds = clock(inputs.device) - began
         model.eval()
         with torch.no_grad():
-            outputs = torch.cat([model(x) for x in torch.split(inputs, VALIDATION_BATCH)])
-            found.append((seconds, workload.loss(outputs, targets, config).item()))
-    return found
+            yield seconds, torch.cat([model(x) for x in torch.split(inputs, VALIDATION_BATCH)])
 
 
 def tensors(split: Split, device: str = "cpu") -> Held:

@@ -61,12 +61,11 @@ class Packing:
     def _taken(self, size: int, first: Trial) -> list[Trial]:
         """The trials of so many networks, of the first one's kind and then of others that may train beside it."""
         found: list[Trial] = []
-        kinds = _most(KINDS, first)
+        kinds, alike = _most(KINDS, first), self._values(first, self._alike)
         for common, group in list(self._waiting.items()):
-            alike = self._values(next(iter(group.values()))[0], self._alike)
             if not size or not kinds:
                 break
-            if alike != self._values(first, self._alike):
+            if self._values(next(iter(group.values()))[0], self._alike) != alike:
                 continue
             names = list(group)[:size]
             found += [trial for name in names for trial in group.pop(name)]

@@ -14,6 +14,7 @@ import optuna
 from optuna.distributions import BaseDistribution, CategoricalDistribution, FloatDistribution, IntDistribution
 from optuna.trial import FrozenTrial, TrialState, create_trial
 
+from tradewind import machine
 from tradewind.pack import Config, Value
 from tradewind.search import Direction, Proposal, Told
 from tradewind.search.points import Axis, Pick, Points
@@ -105,7 +106,8 @@ class Sampled:
     def _proposed(self, number: int) -> _Row | None:
         """The sampler's answer that is new and accepted; or chance's; None: there is none."""
         attrs: dict[str, Any] = {}
-        with _quietly(), _lone_thread() if self._method == "gp" else nullcontext():
+        # a Gaussian process is many small products: on two busy cores two threads take twice as long as one
+        with _quietly(), machine.one_thread() if self._method == "gp" else nullcontext():
             for attempt in range(ATTEMPTS[self._method]):
                 study = self._current()
                 study.sampler = _sampler(self._method, self._options, self._word(number, attempt), self._trials)
@@ -286,18 +288,3 @@ def _quietly() -> Iterator[None]:
             yield
     finally:
         optuna.logging.set_verbosity(before)
-
-
-@contextmanager
-def _lone_thread() -> Iterator[None]:
-    """With one of torch's threads: a Gaussian process is many small products, between which several would wait for
-    each other. On two busy cores two threads take twice as long as one, and longer still to begin.
-    """
-    import torch
-
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    try:
-        yield
-    finally:
-        torch.set_num_threads(before)

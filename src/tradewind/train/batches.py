@@ -147,6 +147,10 @@ class TrainingBatches:
         else:
             yield from self.stream.brought(order, self._rows(order))
 
+    def places(self, start: int, end: int) -> torch.Tensor | None:
+        """In the piece that was brought last; None where nothing is brought."""
+        return self.stream.places[start:end] if self.stream is not None else None
+
     def batch(
         self,
         index: torch.Tensor,
@@ -187,8 +191,7 @@ class TrainingBatches:
         for order in self.pieces(epoch):
             for start in range(0, len(order), self.batch_size):
                 end = min(start + self.batch_size, len(order))
-                places = self.stream.places[start:end] if self.stream is not None else None
-                yield self.batch(order[start:end], epoch, places=places)
+                yield self.batch(order[start:end], epoch, places=self.places(start, end))
 
 
 def batches_of(samples: Samples, stored: bool, data: Data, config: Config) -> TrainingBatches:

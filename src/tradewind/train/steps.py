@@ -70,14 +70,14 @@ class Steps:
                 self._step(batch)
             return self._total
         self._set(epoch)
-        size, stream = self._batches.batch_size, self._batches.stream
+        size = self._batches.batch_size
         for order in self._batches.pieces(epoch):
             self._order[: len(order)].copy_(order)
             self._place.zero_()
             for _ in range(len(order) // size):
                 self.replay()
             if rest := len(order) % size:
-                places = stream.places[len(order) - rest : len(order)] if stream is not None else None
+                places = self._batches.places(len(order) - rest, len(order))
                 self._step(self._batches.batch(order[-rest:], epoch, places=places))
         return self._total
 
