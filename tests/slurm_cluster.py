@@ -147,7 +147,7 @@ class SlurmCluster:
             lines = self.call("scontrol", "--oneliner", "show", "job", job).splitlines()
             return all(line.partition("JobState=")[2].split()[0] in states.split() for line in lines)
 
-        wait_until(there, within_s, f"job {job} is {states}", lambda: self.call("scontrol", "show", "job", job))
+        wait_until(there, within_s, f"job {job} is {states}", lambda: self._account(job))
 
     def processes(self, node: str = "") -> list[psutil.Process]:
         """Daemons, steps, jobs and all that they have started, here or on one node."""
@@ -157,6 +157,10 @@ class SlurmCluster:
                 if process.status() != psutil.STATUS_ZOMBIE and self._owns(process, node):
                     found.append(process)
         return found
+
+    def _account(self, job: str) -> str:
+        said = Path(self.job(job)["StdOut"])
+        return f"{self.call('scontrol', 'show', 'job', job)}\n{said.read_text() if said.exists() else ''}"
 
     def _owns(self, process: psutil.Process, node: str) -> bool:
         if process.pid == os.getpid():

@@ -39,6 +39,7 @@ LAYERS = [
     ["space", "jsonfile", "study_search"],
     ["where"],
     ["pack", "measures", "noise"],
+    ["stopping"],
     ["machine", "errors", "occupancy"],
     ["version"],
 ]

@@ -69,10 +69,15 @@ class Jobs:
         (self.folder / "study.json").write_text(json.dumps(study))
 
     def start(
-        self, *options: object, ranks: int = 0, launch: tuple[object, ...] = (), env: dict[str, str] | None = None
+        self,
+        *options: object,
+        ranks: int = 0,
+        launch: tuple[object, ...] = (),
+        env: dict[str, str] | None = None,
+        program: tuple[object, ...] = (TRADEWIND,),
     ) -> subprocess.Popen[bytes]:
         """Start a job on what is left, on so many ranks; on none: without mpiexec."""
-        command: list[object] = [TRADEWIND, "run", "study.json", "--out", "run", *options]
+        command: list[object] = [*program, "run", "study.json", "--out", "run", *options]
         if ranks:
             command = [MPIEXEC, "--bind-to", "none", *launch, "-n", ranks, *command]
         count = len(self._started)
@@ -645,6 +650,36 @@ def test_a_signal_to_rank_zero_alone_stops_synchronous_shares_too(jobs: Jobs) ->
     jobs.ranks()[0].send_signal(signal.SIGUSR1)
     jobs.finish(job, 130, within_s=15)
     assert "stopped by SIGUSR1; nothing recorded is lost" in jobs.lines(job)[0]
+
+
+STUCK = """
+import sys, threading
+from tradewind import stopping
+from tradewind.cli import main
+from tradewind.engine.world import World
+stopping.PATIENCE_S = 1.0
+leave = World.leave
+World.leave = lambda world: leave(world) if world.rank else threading.Event().wait()
+main()
+"""
+
+
+@needs_mpi
+@pytest.mark.parametrize("launch", [(), ("--with-ft", "ulfm")], ids=["plain", "ulfm"])
+def test_a_stopped_job_whose_world_does_not_let_it_go_ends_all_the_same_and_can_be_continued(
+    jobs: Jobs, launch: tuple[str, ...]
+) -> None:
+    jobs.study(48, 0.15)
+    (jobs.folder / "stuck.py").write_text(STUCK)
+    job = jobs.start(ranks=2, launch=launch, program=(sys.executable, "stuck.py"))
+    jobs.wait_for_records(4, job)
+    jobs.ranks()[0].send_signal(signal.SIGUSR1)
+    assert job.wait(20) > 2, jobs.stderr(job)  # 0, 1 and 2 would say that there is nothing to go on with
+    assert jobs.none_left(5.0)
+    assert "told to stop 1 s ago and still not out" in jobs.lines(job)[0]
+    assert " in joined" in jobs.stderr(job)  # where it was waiting
+    jobs.finish(jobs.start(ranks=2, launch=launch))
+    assert_counted_once(jobs, 48)
 
 
 @pytest.mark.slow

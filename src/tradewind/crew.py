@@ -21,6 +21,7 @@ from tradewind.pack import Place, Seat, Share, Value
 from tradewind.schedule.placement import apart, place, taking_turns
 from tradewind.schedule.trials import Trials
 from tradewind.space import Space
+from tradewind.stopping import SIGNALS
 
 ENGINES = ("auto", "serial", "processes", "mpi", "dask")
 SCHEDULES = ("dispatch", "synchronous")
@@ -69,7 +70,7 @@ def joined(how: Options) -> Iterator[World | None]:
         if world.size == 1 and (tasks := lonely_tasks()):
             raise Mistake(_lonely(tasks))
         if world.rank:
-            for number in (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1):
+            for number in SIGNALS:
                 signal.signal(number, signal.SIG_IGN)  # rank 0 decides
         try:
             yield world

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import signal
-import threading
 import time
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -25,6 +23,7 @@ from tradewind.schedule.chosen import Way, schedule_of
 from tradewind.schedule.packing import Packing
 from tradewind.schedule.searching import Searching
 from tradewind.schedule.trials import Trials
+from tradewind.stopping import Stop
 from tradewind.study import Study
 from tradewind.workloads import being_imported
 
@@ -86,13 +85,14 @@ def run(
     how = Options(**options)
     how.check()
     path = Path(out) if out is not None else default_path(study.name)
-    with joined(how) as world:
+    stop = Stop()
+    with stop.in_time(), joined(how) as world:
         if not followed(world):
-            lead(study, path, how, watch or Quiet(), world)
+            lead(study, path, how, watch or Quiet(), world, stop)
     return Results.load(path)
 
 
-def lead(study: Study, path: Path, how: Options, watch: Watch, world: World | None) -> None:
+def lead(study: Study, path: Path, how: Options, watch: Watch, world: World | None, stop: Stop) -> None:
     """Prepare the run folder, find workers, and turn the loop until all is done."""
     trials = Trials(study)
     check_devices(trials, how, world)
@@ -105,13 +105,13 @@ def lead(study: Study, path: Path, how: Options, watch: Watch, world: World | No
     folder.keep_machine(machine.name(), machine.facts())
     owner = new_owner()
     try:
-        with stopped_by_signals(), workers_of(trials, folder, how, owner, world) as engine:
+        with stop.by_signals(), workers_of(trials, folder, how, owner, world) as engine:
             earlier = Results.load(aside) if aside else None  # what its trials cost is worth knowing
             loop = Loop(trials, folder, engine, owner, how, watch, share, earlier)
             with others_of(world, how) as loop.others_work:
                 loop.run()
-    except KeyboardInterrupt as stop:
-        raise Interrupted(str(stop) or "interrupted") from None
+    except KeyboardInterrupt as why:
+        raise Interrupted(str(why) or "interrupted") from None
 
 
 class Loop:
@@ -276,25 +276,3 @@ def extend(folder: RunFolder, trials: Trials) -> None:
     found = {**study.edition(trials.metric), "trials": count, "exact": exact}
     if found != edition:
         folder.keep_edition(study.digest(), found)
-
-
-@contextmanager
-def stopped_by_signals() -> Iterator[None]:
-    """SIGTERM and a scheduler's SIGUSR1 end a run as Ctrl-C does: cleanly, resumable. A second one: at once."""
-    if threading.current_thread() is not threading.main_thread():
-        yield
-        return
-
-    def stop(number: int, _: object) -> None:
-        for each in before:  # others may follow on its heels, as a scheduler's do, while all is being closed
-            signal.signal(each, signal.SIG_DFL if each == number else signal.SIG_IGN)
-        raise KeyboardInterrupt(f"stopped by {signal.Signals(number).name}")
-
-    before: dict[int, Callable[..., Any] | int | None] = {
-        number: signal.signal(number, stop) for number in (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1)
-    }
-    try:
-        yield
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)

@@ -173,7 +173,8 @@ def _meeting(trainer: Trainer, far: bool) -> str:
 def main() -> None:
     """Serve the parent that started this process."""
     die_with_parent(int(sys.argv[2]))
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches the whole group; the parent decides
+    for number in (signal.SIGINT, signal.SIGUSR1):  # Ctrl-C, and mpiexec's signals, reach the whole group
+        signal.signal(number, signal.SIG_IGN)  # the parent decides
     faulthandler.enable()
     try:
         Service(Connection(int(sys.argv[1]))).serve()
