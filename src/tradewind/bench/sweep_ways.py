@@ -13,6 +13,7 @@ import time
 from collections.abc import Callable
 from dataclasses import asdict
 from pathlib import Path
+from statistics import median_low
 from typing import TYPE_CHECKING, Any
 
 from tradewind import machine
@@ -129,15 +130,14 @@ def of_results(results: Results) -> Trained:
         ]
         for record in records
     }
-    packed = max(record["packed_with"] + 1 for record in records)
-    alone = packed == 1 or records[0]["device"] == "cpu"  # there a pack goes network by network, in every worker
+    packed = median_low(record["packed_with"] + 1 for record in records)
     workers = min(len(records), machine.cores()) if records[0]["device"] == "cpu" else 1
     times = {
         name: max(record["times"].get(name) or 0.0 for record in records)
         for name in ("compile_s", "warmup_s", "pack_wall_s")
     }
     epoch_s = [record["times"]["epoch_s"] for record in records]
-    return Trained(losses, epoch_s, workers if alone else packed, times)
+    return Trained(losses, epoch_s, workers * packed, times)
 
 
 WAYS: dict[str, tuple[Callable[[Sweep], Trained], str]] = {

@@ -71,7 +71,9 @@ class Samples:
             rows = self.inputs[index]
             return rows.to(self.dtype) if self.stored is not None else rows
         index = index.to(self.inputs.device)
-        return self.inputs[index] if self.stored is None else self.stored.read(index).to(self.dtype)
+        if self.stored is not None:
+            return self.stored.read(index).to(self.dtype)
+        return self.inputs.index_select(0, index)  # on a CPU several times as fast as self.inputs[index]
 
 
 def _fits(size: int, device: torch.device) -> bool:

@@ -13,11 +13,12 @@ from pathlib import Path
 import torch
 
 from tradewind.folder import RunFolder
-from tradewind.pack import Outcome, Report, Scores, Task, Trial
+from tradewind.pack import Config, Outcome, Report, Scores, Task, Trial
 from tradewind.train import plain
 from tradewind.train.beside import at_once, pays
 from tradewind.train.held import Remembered
 from tradewind.train.member import Member, kind_of, members_of
+from tradewind.train.narrow.fusing import fusable, has_kernels
 from tradewind.train.packs import PackTraining, Together
 from tradewind.train.plain import choose_device, load
 from tradewind.train.precision import computing, kept_in, resolved
@@ -62,10 +63,23 @@ class _Fitting:
 
     def fit(self, trials: Sequence[Trial]) -> list[Outcome]:
         """Kinds beside each other where that can be done and pays, what is left one kind after the other."""
+        if len(trials) == 1 and self._is_plain(trials[0]):
+            return self._fit_plainly(trials)
         groups, found = self._groups(trials), list[Outcome]()
         if len(groups) > 1 and choose_device(trials[0].config["device"]).type == "cuda":
             groups, found = self._fit_beside(groups)
         return found + [outcome for group in groups for outcome in self._fit_group(group)]
+
+    def _is_plain(self, trial: Trial) -> bool:
+        """Whether nothing of ours makes a network faster: on a CPU, none of our kernels can do its front."""
+        config: Config = {**trial.config, "seed": trial.seed, "data_seed": trial.data_seed}
+        device = choose_device(config["device"])
+        ours = device.type == "cuda" or has_kernels(device, resolved(config["precision"], device))
+        return not ours or (device.type == "cpu" and not fusable(self._workload.model(config), device.type))
+
+    def _fit_plainly(self, trials: Sequence[Trial]) -> list[Outcome]:
+        about = self._workload, self._data, self._task, self._report
+        return [plain.train(trial, *about) for trial in trials]
 
     def _groups(self, trials: Sequence[Trial]) -> list[Group]:
         """Networks that may be trained as one: of one kind, and as far as each other, since only equals keep step."""
@@ -92,8 +106,7 @@ class _Fitting:
             if not said:
                 print(f"networks one by one: {reason}")
             if len(members) == 1:  # not even as a stack of one
-                about = self._workload, self._data, self._task, self._report
-                return [plain.train(trial, *about) for trial in members[0].trials]
+                return self._fit_plainly(members[0].trials)
             return [outcome for member in members for outcome in self._fit_group([member], said=True)]
         except torch.OutOfMemoryError:
             if len(members) == 1:

@@ -20,6 +20,7 @@ from tradewind.train.batches import Batch
 from tradewind.train.checkpoint import save_tensors
 from tradewind.train.member import Member, PackCheckpoints, kind_of
 from tradewind.train.optim import learning_rate
+from tradewind.train.parallel.meters import Busy, Tally
 from tradewind.train.plain import (
     EVALUATION_BATCH,
     Ending,
@@ -77,7 +78,7 @@ class PackTraining:
         self._resumed = self.members[0].progress.epoch
         self.together = Together(sum(len(member.trials) for member in self.members), clock(self._device))
         self._tested: torch.Tensor | None = None  # outputs for the test split after this epoch
-        self._compile_s = self._warmup_s = 0.0
+        self._compile_s, self._warmup_s = self._stack.compile_s, 0.0
         self.outcomes: list[Outcome] = []
 
     def check(self) -> None:
@@ -166,9 +167,11 @@ class PackTraining:
         self._tested = None
         epoch = 1 + max(member.progress.epoch for member in self.members)
         rates = [learning_rate(member.config, epoch) for member in self.members]
-        began = clock(self._device)
-        total = steps.epoch(epoch, self._column(rates)[:, None])
+        watched = not steps.captured and self._device.type == "cpu"  # a GPU's steps do not wait for the host
+        tally, busy, began = Tally(self._device), Busy(self._device) if watched else None, clock(self._device)
+        total = steps.epoch(epoch, self._column(rates)[:, None], tally.waited)
         epoch_s = clock(self._device) - began
+        share = busy.share() if busy is not None else 0.0
         lasts = [{"train_loss": loss} for loss in (total / self._sets.train.count).tolist()]
         if self._sets.validation is not None:
             outputs = self._stack.predict(self._sets.validation, EVALUATION_BATCH)
@@ -182,6 +185,8 @@ class PackTraining:
             if not member.trials:
                 continue  # it goes on in the graph, unheeded, until half of them have ended
             member.progress.add(rate, epoch_s, elapsed_s, last)
+            if busy is not None:
+                member.progress.waited(tally.wait_s, share)
             for trial in member.trials:
                 self._report(trial.key, epoch, last)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import time
 from collections.abc import Sequence
 from typing import Any
 
@@ -13,9 +14,8 @@ from torch.func import functional_call, vmap
 from tradewind.pack import Config
 from tradewind.train.batches import Batch, Samples
 from tradewind.train.dropout import KeyedDropout, keyed, set_samples
-from tradewind.train.narrow.fusing import fused
+from tradewind.train.narrow.fusing import fused, has_kernels
 from tradewind.train.precision import computing
-from tradewind.train.stacked import triton_is_there
 from tradewind.workloads.contract import Workload
 
 # a gradient in the stack and alone may differ by this share of its largest element
@@ -55,8 +55,9 @@ class Stack:
         )
         self._model = copy.deepcopy(models[0])
         self._layers = [layer for layer in self._model.modules() if isinstance(layer, KeyedDropout)]
-        ours = self.rows.is_cuda and precision == "bf16" and triton_is_there()
-        self._fused = fused(self._model) if ours else None
+        began = time.perf_counter()
+        self._fused = fused(self._model, device.type) if has_kernels(device, precision) else None
+        self.compile_s = time.perf_counter() - began if self.fusable else 0.0
         self.fuses = self.fusable  # whether our own kernels are at the front
 
     @property

@@ -7,7 +7,7 @@ from which augmentation and dropout draw) and the rates lie in device memory, an
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
@@ -61,12 +61,12 @@ class Steps:
             for tensor, value in zip(state, kept, strict=True):
                 tensor.copy_(value)
 
-    def epoch(self, epoch: int, rates: torch.Tensor) -> torch.Tensor:
-        """Train on every batch; the sum of each network's losses over all samples."""
+    def epoch(self, epoch: int, rates: torch.Tensor, waited: Callable[..., Iterable[Batch]] = iter) -> torch.Tensor:
+        """Train on every batch; the sum of each network's losses over all samples. Batches pass through `waited`."""
         self._rates.copy_(rates)
         self._total.zero_()
         if self._graph is None:
-            for batch in self._batches.epoch(epoch):
+            for batch in waited(self._batches.epoch(epoch)):
                 self._step(batch)
             return self._total
         self._set(epoch)

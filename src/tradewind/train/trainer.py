@@ -53,10 +53,7 @@ class Trainer:
             return [self._fit(trial, report) for trial in pack.trials]
         from tradewind.train.fitting import train_pack
         from tradewind.train.held import Remembered
-        from tradewind.train.plain import choose_device
 
-        if len(pack.trials) == 1 and choose_device(pack.trials[0].config["device"]).type == "cpu":
-            return [self._fit(pack.trials[0], report)]
         _forget_peak()
         began = time.perf_counter()
         workload, data = self._data(pack.trials[0])
@@ -74,22 +71,9 @@ class Trainer:
         _forget_peak()
         if self._target is None:
             outcome = command.execute(trial, self._task)
-        elif self._network:
-            outcome = self._train(trial, report)
         else:
             outcome = function.call(self._target, trial, self._task, report)
         outcome.facts["peak_memory_bytes"] = _peak()
-        return outcome
-
-    def _train(self, trial: Trial, report: Report) -> Outcome:
-        from tradewind.train import plain
-
-        began = time.perf_counter()
-        workload, data = self._data(trial)
-        load_s = time.perf_counter() - began
-        outcome = plain.train(trial, workload, data, self._task, report)
-        outcome.times["data_s"] += load_s
-        outcome.times["wall_s"] += load_s
         return outcome
 
     def _fit_together(self, trial: Trial, gang: Gang, report: Report) -> Outcome:

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any
 
 import torch
 from torch import fx, nn
 
 from tradewind.train.dropout import KeyedDropout
+from tradewind.train.stacked import triton_is_there
 
 MOST_CHANNELS = 64  # wider convolutions are what the library's own kernels are made for
 MOST_WINDOW = 256  # values of the first window: all of it is one piece of a product
+LANES, MOST_SIDE = 8, 7  # on a CPU: channels come by eights, and torch is the faster with larger windows
 
 
 class _Tracer(fx.Tracer):
@@ -49,11 +52,9 @@ class _Narrow(torch.autograd.Function):
 class Front(nn.Module):
     """The front of a network; its parameters stay where they were and are handed in."""
 
-    def __init__(self, pools: tuple[bool, ...]) -> None:
+    def __init__(self, tower: Any) -> None:
         super().__init__()
-        from tradewind.train.narrow.tower import Tower  # Triton is not everywhere
-
-        self._tower = Tower(pools)
+        self._tower = tower
 
     def forward(self, x: torch.Tensor, *params: torch.Tensor) -> torch.Tensor:
         """What the convolutions give for a batch."""
@@ -61,42 +62,87 @@ class Front(nn.Module):
         return found
 
 
-def fused(model: nn.Module) -> nn.Module | None:
+def has_kernels(device: torch.device, precision: str) -> bool:
+    """Whether kernels of our own compute like this. Not a question of time: a trial must end as it did before."""
+    if device.type == "cpu":  # wider registers were not tried; torch's own convolutions use them well
+        return precision == "fp32" and torch.backends.cpu.get_cpu_capability() == "AVX2"
+    return precision == "bf16" and triton_is_there()
+
+
+@dataclass(frozen=True)
+class _Found:
+    """The front of a network in its graph."""
+
+    graph: fx.Graph
+    start: fx.Node
+    end: fx.Node
+    convolutions: list[str]
+    pools: list[bool]
+    nodes: list[fx.Node]
+
+
+def fusable(model: nn.Module, device: str) -> bool:
+    """Whether a network has a front that our kernels can do on such a device."""
+    return _found(model, device) is not None
+
+
+def fused(model: nn.Module, device: str) -> nn.Module | None:
     """The same network, on the same parameters, with our kernels at its front; None where they do not apply."""
+    found = _found(model, device)
+    if found is None:
+        return None
+    try:
+        tower = _tower(device, tuple(found.pools))
+    except Exception as error:  # no compiler, or one that fails: slower, but no reason not to train
+        print(f"without kernels of our own: {type(error).__name__}: {error}".splitlines()[0])
+        return None
+    graph = found.graph
+    with graph.inserting_after(found.end):
+        params = []
+        for name in found.convolutions:
+            params += [graph.get_attr(f"{name}.weight"), graph.get_attr(f"{name}.bias")]
+        front = graph.call_module("_front", (found.start, *params))
+    found.end.replace_all_uses_with(front)
+    for param in params:
+        front.prepend(param)
+    for old in reversed(found.nodes):
+        graph.erase_node(old)
+    model.add_module("_front", Front(tower))
+    network = fx.GraphModule(model, graph)
+    del model._front
+    return network
+
+
+def _found(model: nn.Module, device: str) -> _Found | None:
     try:
         graph = _Tracer().trace(model)
     except Exception:  # whatever a user's own module does that can't be traced, it is trained as it is
         return None
     modules = dict(model.named_modules())
     start = next(node for node in graph.nodes if node.op == "placeholder")
-    node, names, pools, replaced = start, list[str](), list[bool](), list[fx.Node]()
-    while (after := _single(node)) is not None and _convolution(modules, after, first=not names):
+    node, names, pools, nodes = start, list[str](), list[bool](), list[fx.Node]()
+    while (after := _single(node)) is not None and _convolution(modules, after, not names, device):
         relu = _single(after)
         if relu is None or not _is(modules, relu, nn.ReLU):
             break
         names.append(str(after.target))
-        replaced += [after, relu]
+        nodes += [after, relu]
         node, pool = relu, _single(relu)
         pools.append(pool is not None and _halves(modules, pool))
         if pools[-1] and pool is not None:
             node = pool
-            replaced.append(pool)
-    if not names:
-        return None
-    with graph.inserting_after(node):
-        params = []
-        for name in names:
-            params += [graph.get_attr(f"{name}.weight"), graph.get_attr(f"{name}.bias")]
-        front = graph.call_module("_front", (start, *params))
-    node.replace_all_uses_with(front)
-    for param in params:
-        front.prepend(param)
-    for old in reversed(replaced):
-        graph.erase_node(old)
-    model.add_module("_front", Front(tuple(pools)))
-    found = fx.GraphModule(model, graph)
-    del model._front
-    return found
+            nodes.append(pool)
+    return _Found(graph, start, node, names, pools, nodes) if names else None
+
+
+def _tower(device: str, pools: tuple[bool, ...]) -> Any:
+    if device == "cpu":
+        from tradewind.train.narrow.cpu_tower import CpuTower  # compiles as it is imported
+
+        return CpuTower(pools)
+    from tradewind.train.narrow.tower import Tower  # Triton is not everywhere
+
+    return Tower(pools)
 
 
 def _single(node: fx.Node) -> fx.Node | None:
@@ -108,7 +154,7 @@ def _is(modules: dict[str, nn.Module], node: fx.Node, kind: type[nn.Module]) -> 
     return node.op == "call_module" and type(modules[str(node.target)]) is kind
 
 
-def _convolution(modules: dict[str, nn.Module], node: fx.Node, first: bool) -> bool:
+def _convolution(modules: dict[str, nn.Module], node: fx.Node, first: bool, device: str) -> bool:
     if not _is(modules, node, nn.Conv2d):
         return False
     layer: Any = modules[str(node.target)]
@@ -123,6 +169,7 @@ def _convolution(modules: dict[str, nn.Module], node: fx.Node, first: bool) -> b
         and layer.bias is not None
         and layer.weight.requires_grad
         and layer.out_channels <= MOST_CHANNELS
+        and (device != "cpu" or (layer.out_channels % LANES == 0 and side <= MOST_SIDE))
         and ((side + 1) ** 2 * layer.in_channels <= MOST_WINDOW if first else layer.in_channels <= MOST_CHANNELS)
     )
 

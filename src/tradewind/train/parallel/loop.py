@@ -16,6 +16,7 @@ from tradewind.pack import Config, Outcome, Report, Task, Trial
 from tradewind.train.batches import Samples
 from tradewind.train.checkpoint import Checkpoints, Progress, save_tensors
 from tradewind.train.dropout import keyed
+from tradewind.train.narrow.fusing import fused, has_kernels
 from tradewind.train.optim import global_batch_size, learning_rate, make_optimizer
 from tradewind.train.parallel.ddp import Ddp
 from tradewind.train.parallel.dp import Dp
@@ -91,7 +92,7 @@ def train(trial: Trial, workload: Workload, data: Data, task: Task, report: Repo
         sets.times["test_samples_per_s"] = len(sets.test) / sets.times["test_s"]
         save_tensors(folder.model(trial.key), replica.model.state_dict(), {"config": config})
     facts = gang_facts(replica, progress, group) | {"packed_with": 0, "resumed_at_epoch": resumed_at_epoch}
-    times = {"compile_s": 0.0, **sets.times, **progress.times(), **ending.times}
+    times = {"compile_s": replica.compile_s, **sets.times, **progress.times(), **ending.times}
     times["wall_s"] = times["data_s"] + times["train_s"] + times["test_s"]
     return Outcome(trial.key, ending.state, ending.reason, {}, times, scores, progress.last, facts, progress.curve)
 
@@ -113,7 +114,11 @@ def made(seed: int, workload: Workload, config: Config, sets: Sets, tally: Tally
     torch.manual_seed(seed)
     model = place(workload.model(config), device, kept_in(precision), sets.train.samples)
     dropouts, norms = keyed(model, seed), share_statistics(model, tally)
-    return Replica(workload, config, model, make_optimizer(model, config), dropouts, norms, device, precision)
+    optimizer, began = make_optimizer(model, config), time.perf_counter()
+    if device.type == "cpu" and has_kernels(device, precision):  # as one device would have it
+        model = fused(model, device.type) or model
+    compile_s = time.perf_counter() - began
+    return Replica(workload, config, model, optimizer, dropouts, norms, device, precision, compile_s)
 
 
 def ready(replica: Replica, sets: Sets, group: Group, tally: Tally) -> tuple[Ddp | Dp, float]:

@@ -32,6 +32,7 @@ class Replica:
     norms: list[SharedBatchNorm]
     device: torch.device
     precision: str
+    compile_s: float = 0.0  # of kernels of our own
 
     def outputs(self, batch: Batch, counts: bool, through: nn.Module | None = None) -> torch.Tensor:
         """What the network says of these samples, as the plain loop has it; they may count nothing."""

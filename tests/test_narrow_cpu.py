@@ -1,0 +1,141 @@
+"""Kernels of our own on a CPU: what torch gives, in every shape that they take, and the same networks in the end."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from test_narrow import Odd, fit, parameters, reference
+from torch import nn
+
+from tradewind.schedule.trials import Trials
+from tradewind.study import Study
+from tradewind.train.narrow import fusing
+from tradewind.train.narrow.cpu_tower import BLOCK, CpuTower
+from tradewind.train.stack import Stack
+from tradewind.workloads.networks import StormNetwork
+from tradewind.workloads.storm import Storm
+
+CPU = torch.device("cpu")
+SHAPES = [
+    (3, 37, (3, 32, 32), (8, 16, 32), (5, 5, 5), (True, True, False)),
+    (2, 5, (1, 28, 28), (24, 40), (3, 3), (True, False)),
+    (1, 6, (3, 15, 13), (16, 8), (3, 5), (True, True)),  # odd sides: a pool leaves out a line
+    (2, 3, (2, 9, 30), (8,), (7,), (False,)),
+    (1, 4, (4, 3, 2), (8, 64), (1, 9), (False, True)),  # windows larger than the image
+]
+
+
+@pytest.fixture(params=[1, 3])
+def threads(request: pytest.FixtureRequest) -> Iterator[int]:
+    before = torch.get_num_threads()
+    torch.set_num_threads(request.param)
+    yield request.param
+    torch.set_num_threads(before)
+
+
+@pytest.mark.parametrize(("m", "b", "shape", "widths", "sides", "pools"), SHAPES)
+def test_outputs_and_gradients_are_those_of_torch_in_float64(
+    m: int, b: int, shape: Any, widths: Any, sides: Any, pools: Any, threads: int
+) -> None:
+    torch.manual_seed(0)
+    x, params = torch.randn(b, *shape), parameters(m, shape[0], widths, sides, CPU)
+    tower = CpuTower(pools)
+    for size in (b, b - 1, b):  # what is kept from the first time must not be seen in the second
+        outputs, kept = tower.forward(x[:size], params, keeps=True)
+        flow = torch.randn_like(outputs)
+        assert kept is not None
+        gradients = tower.backward(flow, kept)
+    for network in range(m):
+        exact = [value[network].double().requires_grad_() for value in params]
+        expected = reference(x.double(), exact, pools)
+        assert (outputs[network] - expected).abs().max() <= 3e-6 * expected.abs().max()
+        for one, other in zip(torch.autograd.grad(expected, exact, flow[network].double()), gradients, strict=True):
+            assert (one - other[network]).abs().max() <= 2e-5 * one.abs().max()
+
+
+def test_what_is_not_kept_goes_in_blocks_and_is_the_same() -> None:
+    torch.manual_seed(0)
+    x, params = torch.randn(2 * BLOCK + 7, 3, 12, 12), parameters(2, 3, (8, 16), (3, 3), CPU)
+    tower = CpuTower((True, False))
+    whole, _ = tower.forward(x, params, keeps=True)
+    blocks, kept = tower.forward(x, params, keeps=False)
+    assert kept is None
+    assert torch.equal(whole, blocks)
+
+
+def test_a_way_back_belongs_to_the_last_way_forth() -> None:
+    x, params = torch.randn(2, 1, 8, 8), parameters(1, 1, (8,), (3,), CPU)
+    tower = CpuTower((False,))
+    outputs, kept = tower.forward(x, params, keeps=True)
+    tower.forward(x, params, keeps=True)
+    assert kept is not None
+    with pytest.raises(AssertionError, match="a way back for every way forth"):
+        tower.backward(outputs, kept)
+
+
+def test_what_is_not_a_number_stays_so() -> None:
+    x, params = torch.randn(3, 3, 8, 8), parameters(1, 3, (8, 8), (3, 3), CPU)
+    x[1, 0, 4, 4] = torch.nan
+    outputs, _ = CpuTower((True, False)).forward(x, params, keeps=True)
+    expected = reference(x, [value[0] for value in params], (True, False))
+    assert torch.equal(outputs[0].isnan(), expected.isnan())
+    assert outputs[0, 1].isnan().any()
+
+
+class Eight(Odd):
+    """The same odd network, with as many channels as lanes."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.low, self.high = nn.Conv2d(3, 8, 3, padding=1), nn.Conv2d(8, 5, 3, padding=1, stride=2)
+
+
+def test_only_the_front_of_a_network_that_fits_is_replaced() -> None:
+    storm = Storm(train=8, validation=0, test=8)
+    assert Stack([StormNetwork()], [0], storm, "fp32").fusable
+    assert Stack([Eight()], [0], storm, "fp32").fusable
+    assert not Stack([Odd()], [0], storm, "fp32").fusable  # six channels are no multiple of eight
+    assert not Stack([StormNetwork()], [0], storm, "fp64").fusable
+    assert not Stack([nn.Sequential(nn.Flatten(), nn.Linear(3072, 1))], [0], storm, "fp32").fusable
+
+
+def study(**changes: Any) -> Trials:
+    fixed = {"device": "cpu", "epochs": 2, "batch_size": 64, "dropout": 0.2, "augment": "live"}
+    data = {"train": 640, "validation": 128, "test": 128}  # 20 steps
+    whole = {"name": "cpu", "workload": "storm", "data": data, "space": {"learning_rate": [1e-3]}, "fixed": fixed}
+    return Trials(Study(**{**whole, **changes}))
+
+
+@pytest.mark.parametrize(("purpose", "networks"), [("time", 1), ("tune", 1), ("tune", 3)])
+def test_a_trial_by_our_kernels_is_the_plain_loops_within_1e_4(tmp_path: Path, purpose: str, networks: int) -> None:
+    trials = study(purpose=purpose, repeats=networks)
+    ours, expected = fit(tmp_path / "ours", trials, alone=False), fit(tmp_path / "plain", trials, alone=True)
+    for one, other in zip(ours, expected, strict=True):
+        assert one.facts["epochs_run"] == 2
+        for row, its in zip(one.curve, other.curve, strict=True):
+            for name in ("train_loss", "validation_loss"):
+                assert row[name] == pytest.approx(its[name], abs=1e-4)
+        assert one.scores["loss"] == pytest.approx(other.scores["loss"], abs=1e-4)
+        assert 0 <= one.facts["wait_s"] <= one.times["train_s"]
+        assert one.facts["utilisation"] > 0
+        if one.facts["packed_with"] == 0:
+            assert one.times["test_samples_per_s"] > 0
+        assert one.facts.keys() - {"peak_memory_bytes"} == other.facts.keys()
+
+
+def test_without_a_compiler_torch_trains_alone_and_the_reason_is_said(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def broken(device: str, pools: Any) -> Any:
+        raise OSError("no LLVM here")
+
+    expected = fit(tmp_path / "plain", study(), alone=True)
+    monkeypatch.setattr(fusing, "_tower", broken)
+    (found,) = fit(tmp_path / "ours", study(), alone=False)
+    assert "without kernels of our own: OSError: no LLVM here" in capsys.readouterr().out
+    assert found.scores["loss"] == pytest.approx(expected[0].scores["loss"], abs=1e-4)
+    assert found.times["compile_s"] == 0
