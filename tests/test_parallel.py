@@ -281,15 +281,30 @@ def test_a_normalisation_that_can_not_be_shared_is_refused(workers: Workers, tmp
         )
 
 
+@pytest.mark.parametrize("filters", [[4, 4], [8, 16]], ids=["torch", "kernels of our own"])
 @pytest.mark.parametrize("parallel", ["ddp", "dp"])
-def test_the_gradients_of_a_step_agree_in_single_precision(parallel: str, workers: Workers, tmp_path: Path) -> None:
+def test_the_gradients_of_a_step_agree_in_single_precision(
+    parallel: str, filters: list[int], workers: Workers, tmp_path: Path
+) -> None:
     # a rate so large that the weights after a step are the gradient: rounding hides none of it
     options = {**SMALL, "batch_size": 70, "optimizer": "sgd", "learning_rate": 2.0**20, "augment": "live"}
+    options["filters"] = filters
     one = weights(tmp_path / "one", alone(tmp_path / "one", **options))
     outcome, *_ = together(workers, 3, tmp_path / "more", parallel=parallel, **options)
     three = weights(tmp_path / "more", outcome)
     for name in one:
         assert float((one[name] - three[name]).norm() / one[name].norm()) < 1e-5
+
+
+@pytest.mark.parametrize("parallel", ["ddp", "dp"])
+def test_a_member_without_samples_does_not_disturb_kernels_of_our_own(
+    parallel: str, workers: Workers, tmp_path: Path
+) -> None:
+    options = {**SMALL, "filters": [8, 16], "batch_size": 3, "optimizer": "sgd", "learning_rate": 0.05}
+    one = alone(tmp_path / "one", **options)
+    outcome, *_ = together(workers, 4, tmp_path / "four", parallel=parallel, **options)
+    assert furthest(weights(tmp_path / "one", one), weights(tmp_path / "four", outcome)) < 1e-5
+    assert outcome.times["compile_s"] > 0
 
 
 def test_a_loss_that_is_no_mean_over_samples_is_refused_by_ddp_and_right_by_dp(

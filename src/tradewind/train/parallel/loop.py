@@ -115,8 +115,10 @@ def made(seed: int, workload: Workload, config: Config, sets: Sets, tally: Tally
     model = place(workload.model(config), device, kept_in(precision), sets.train.samples)
     dropouts, norms = keyed(model, seed), share_statistics(model, tally)
     optimizer, began = make_optimizer(model, config), time.perf_counter()
-    if device.type == "cpu" and has_kernels(device, precision):  # as one device would have it
-        model = fused(model, device.type) or model
+    if device.type == "cpu" and has_kernels(device, precision):  # as a single one would have it
+        ours = fused(model, device.type)
+        if ours is not None and ours.state_dict().keys() == model.state_dict().keys():  # a graph holds what it uses
+            model = ours
     compile_s = time.perf_counter() - began
     return Replica(workload, config, model, optimizer, dropouts, norms, device, precision, compile_s)
 
