@@ -26,84 +26,45 @@ class Room:
         self.layers, self.images, self.uses = layers, images, 0
         first = _frames(layers[0], images, layers[0].inputs)  # all networks see the same
         self._frames = [[first, *(_frames(a, images, a.inputs) for a in layers[1:])] for _ in range(networks)]
-        self._sums = [[torch.empty(images, _sums(layer)) for layer in layers] for _ in range(networks)]
+        self._sums = [[torch.empty(images, _sums(a, a.outputs)) for a in layers] for _ in range(networks)]
         self._slopes = [_frames(layer, images, layer.outputs) for layer in layers]
+        self._lower = [torch.empty(images, _sums(layer, layer.inputs)) for layer in layers[1:]]
 
-    def take(self, x: torch.Tensor) -> None:
-        """Put the inputs (images, height, width, channels) into their frames."""
-        low = self.layers[0]
+    def take(self, x: torch.Tensor, own: slice) -> None:
+        """Put some of the inputs (images, height, width, channels) into their frames."""
+        low, frames = self.layers[0], self._frames[0][0]
+        size = low.height, low.width, _wide(low), low.inputs, low.side // 2
+        kernels.frame(_flat(x[own]), _flat(frames[own.start :]), own.stop - own.start, *size)
 
-        def part(own: slice, _: int) -> None:
-            size = low.height, low.width, _wide(low), low.inputs, low.side // 2
-            kernels.frame(_flat(x[own]), _flat(self._frames[0][0][own.start :]), own.stop - own.start, *size)
+    def forth(self, number: int, own: slice, params: Sequence[tuple[Any, Any]], out: torch.Tensor) -> None:
+        """Some of the outputs (images, height, width, channels) of a network."""
+        count = own.stop - own.start
+        for k, (layer, after) in enumerate(itertools.zip_longest(self.layers, self.layers[1:])):
+            target = out.flatten(1) if after is None else self._frames[number][k + 1]
+            edge = 0 if after is None else after.side // 2
+            row = (layer.size[1] if after is None else _wide(after) + 2 * edge) * layer.outputs
+            x, y = _flat(self._frames[number][k][own.start :]), _flat(self._sums[number][k][own])
+            shape = count, layer.height, _wide(layer), layer.inputs, layer.outputs, layer.side
+            kernels.convolve(x, *params[k], y, *shape)
+            cells = count, layer.height, layer.width, _wide(layer), layer.outputs, int(layer.pool)
+            kernels.activate(y, _flat(target[own.start :]), *cells, row, edge)
 
-        _by_threads(self.images, part)
-
-    def forth(self, number: int, weights: Sequence[torch.Tensor], biases: Sequence[torch.Tensor], out: Any) -> None:
-        """The outputs (images, height, width, channels) of a network."""
-        for k, layer in enumerate(self.layers):
-            last = k + 1 == len(self.layers)
-            target = out.flatten(1) if last else self._frames[number][k + 1]
-            edge = 0 if last else self.layers[k + 1].side // 2
-            wide = layer.size[1] if last else _wide(self.layers[k + 1])
-            self._layer(number, k, weights[k], biases[k], target, (wide + 2 * edge) * layer.outputs, edge)
-
-    def _layer(
-        self, number: int, k: int, weight: torch.Tensor, bias: torch.Tensor, target: torch.Tensor, row: int, edge: int
+    def back(
+        self, number: int, own: slice, weights: Sequence[Any], gradient: torch.Tensor, found: Sequence[torch.Tensor]
     ) -> None:
-        layer, frames, sums = self.layers[k], self._frames[number][k], self._sums[number][k]
-        height, width, wide, outputs = layer.height, layer.width, _wide(layer), layer.outputs
-        factors, constants = _flat(weight), _flat(bias)
-
-        def part(own: slice, _: int) -> None:
-            count, y = own.stop - own.start, _flat(sums[own])
-            shape = count, height, wide, layer.inputs, outputs, layer.side
-            kernels.convolve(_flat(frames[own.start :]), factors, constants, y, *shape)
-            kernels.activate(
-                y, _flat(target[own.start :]), count, height, width, wide, outputs, int(layer.pool), row, edge
-            )
-
-        _by_threads(self.images, part)
-
-    def back(self, number: int, weights: Sequence[torch.Tensor], gradient: torch.Tensor) -> list[torch.Tensor]:
-        """The gradients of a network's parameters, of that of its outputs (images, height, width, channels)."""
-        found: list[torch.Tensor] = []
-        line = self.layers[-1].size[1] * self.layers[-1].outputs
+        """Add to what was found of the gradients of a network's parameters, by that of some of its outputs."""
+        count, slope, line = own.stop - own.start, gradient.flatten(1), gradient.shape[2] * gradient.shape[3]
         for k in reversed(range(len(self.layers))):
-            layer = self.layers[k]
-            lower = torch.empty(self.images, layer.height * _wide(layer) * layer.inputs) if k else gradient
-            found = [*self._back(number, k, weights[k], gradient.flatten(1), line, lower), *found]
-            gradient, line = lower, _wide(layer) * layer.inputs
-        return found
-
-    def _back(
-        self, number: int, k: int, weight: torch.Tensor, gradient: torch.Tensor, line: int, lower: torch.Tensor
-    ) -> list[torch.Tensor]:
-        layer, frames, sums, slopes = self.layers[k], self._frames[number][k], self._sums[number][k], self._slopes[k]
-        height, width, wide, inputs, outputs = layer.height, layer.width, _wide(layer), layer.inputs, layer.outputs
-        run = layer.side * inputs
-        reach = kernels.reach_of(run, outputs)
-        threads = torch.get_num_threads()
-        weighed, biases = torch.zeros(threads, layer.side, reach, outputs), torch.zeros(threads, outputs)
-        factors, nothing = _flat(weight), _flat(torch.zeros(inputs))
-
-        def part(own: slice, thread: int) -> None:
-            count, x, g = own.stop - own.start, _flat(frames[own.start :]), _flat(slopes[own.start :])
-            kernels.spread(
-                _flat(gradient[own]), _flat(sums[own]), g, _flat(biases[thread]), count, height, width, wide, outputs,
-                int(layer.pool), line, layer.side // 2,
-            )  # fmt: skip
-            kernels.weigh(
-                x, g, _flat(weighed[thread]), count, height, width, wide, inputs, outputs, layer.side, reach
-            )
+            layer, weighed, biases = self.layers[k], found[2 * k], found[2 * k + 1]
+            inputs, outputs, side, wide = layer.inputs, layer.outputs, layer.side, _wide(layer)
+            x, g = _flat(self._frames[number][k][own.start :]), _flat(self._slopes[k][own.start :])
+            y, cells = _flat(self._sums[number][k][own]), (count, layer.height, layer.width, wide)
+            kernels.spread(_flat(slope[own]), y, g, _flat(biases), *cells, outputs, int(layer.pool), line, side // 2)
+            kernels.weigh(x, g, _flat(weighed), *cells, inputs, outputs, side, weighed.shape[1])
             if k:
-                kernels.convolve(
-                    g, factors, nothing, _flat(lower[own]), count, height, wide, outputs, inputs, layer.side
-                )
-
-        _by_threads(self.images, part)
-        whole = weighed.sum(0)[:, :run].reshape(layer.side, layer.side, inputs, outputs)
-        return [whole.permute(3, 2, 0, 1), biases.sum(0)]
+                slope, line, nothing = self._lower[k - 1], wide * inputs, _flat(torch.zeros(inputs))
+                shape = count, layer.height, wide, outputs, inputs, side
+                kernels.convolve(g, weights[k], nothing, _flat(slope[own]), *shape)
 
 
 @dataclass(frozen=True)
@@ -134,21 +95,45 @@ class CpuTower:
         images, out = x.permute(0, 2, 3, 1).contiguous(), x.new_empty((m, count, *last.size, last.outputs))
         weights = [weight.permute(0, 3, 4, 2, 1).contiguous() for weight in params[::2]]
         for begin in range(0, max(1, count), max(1, count) if keeps else BLOCK):  # a member of a gang may have none
-            own = slice(begin, count if keeps else min(begin + BLOCK, count))
-            room = self._room(layers, own.stop - begin, m if keeps else 1)
-            room.take(images[own])
-            for number in range(m):
-                mine = [weight[number] for weight in weights], [bias[number] for bias in params[1::2]]
-                room.forth(number if keeps else 0, *mine, out[number, own])
+            part = images[begin : count if keeps else begin + BLOCK]
+            room = self._room(layers, len(part), m if keeps else 1)
+            self._forth(room, part, weights, params[1::2], out[:, begin : begin + len(part)], keeps)
         return out.permute(0, 1, 4, 2, 3), Kept(room, room.uses, params[::2]) if keeps else None
+
+    def _forth(
+        self, room: Room, x: torch.Tensor, weights: Sequence[torch.Tensor], biases: Sequence[torch.Tensor],
+        out: torch.Tensor, keeps: bool,
+    ) -> None:  # fmt: skip
+        pairs = list(zip(weights, biases, strict=True))
+        params = [[(_flat(weight[k]), _flat(bias[k])) for weight, bias in pairs] for k in range(len(out))]
+
+        def work(own: slice, _: int) -> None:
+            room.take(x, own)
+            for number, mine in enumerate(params):
+                room.forth(number if keeps else 0, own, mine, out[number])
+
+        _by_threads(len(x), work)
 
     def backward(self, gradient: torch.Tensor, kept: Kept) -> list[torch.Tensor]:
         """The gradients of all parameters."""
-        assert kept.room.uses == kept.use, "a way back for every way forth, before the next"
+        room, m, threads = kept.room, len(gradient), torch.get_num_threads()
+        assert room.uses == kept.use, "a way back for every way forth, before the next"
         weights = [weight.flip(3, 4).permute(0, 3, 4, 1, 2).contiguous() for weight in kept.weights]
         slopes = gradient.permute(0, 1, 3, 4, 2).contiguous()
-        found = [kept.room.back(k, [weight[k] for weight in weights], own) for k, own in enumerate(slopes)]
-        return [torch.stack(each) for each in zip(*found, strict=True)]
+        found = [torch.zeros(threads, m, *shape) for layer in room.layers for shape in _weighed(layer)]
+
+        def work(own: slice, thread: int) -> None:
+            for number in range(m):
+                mine = [each[thread, number] for each in found]
+                room.back(number, own, [_flat(weight[number]) for weight in weights], slopes[number], mine)
+
+        _by_threads(room.images, work)
+        sums = [each.sum(0) for each in found]
+        for k, layer in enumerate(room.layers):
+            whole = sums[2 * k][:, :, : layer.side * layer.inputs]
+            shape = m, layer.side, layer.side, layer.inputs, layer.outputs
+            sums[2 * k] = whole.reshape(shape).permute(0, 4, 3, 1, 2)
+        return sums
 
     def _room(self, layers: Sequence[Layer], images: int, networks: int) -> Room:
         for other in [other for other in self._rooms if other[1] not in (1, networks)]:  # of a pack that has shrunk
@@ -164,8 +149,14 @@ def _wide(layer: Layer) -> int:
     return round_up(layer.width, kernels.CELLS)
 
 
-def _sums(layer: Layer) -> int:
-    return layer.height * _wide(layer) * layer.outputs
+def _sums(layer: Layer, channels: int) -> int:
+    return layer.height * _wide(layer) * channels
+
+
+def _weighed(layer: Layer) -> tuple[tuple[int, ...], ...]:
+    """The shapes in which the gradients of weight and bias are summed."""
+    reach = kernels.reach_of(layer.side * layer.inputs, layer.outputs)
+    return (layer.side, reach, layer.outputs), (layer.outputs,)
 
 
 def _frames(layer: Layer, images: int, channels: int) -> torch.Tensor:

@@ -7,6 +7,8 @@ import fcntl
 import os
 import socket
 import struct
+import threading
+import time
 from collections.abc import Iterator
 from datetime import timedelta
 
@@ -18,6 +20,7 @@ from tradewind.pack import Gang
 
 JOINING = timedelta(minutes=10)  # processes of other hosts may take their time to start
 LONGEST = timedelta(days=1)  # a dead member is seen by its closed connections or by the engine, not by waiting
+A_MOMENT_S = 0.2
 LEAVES = "leaves"
 HERE = "127.0.0.1"  # not the host's name, which may lead elsewhere
 GLOO = "GLOO_SOCKET_IFNAME"
@@ -50,7 +53,7 @@ class Group:
         self._store = meeting.store if meeting and held else TCPStore(host, int(port), None, False, JOINING)
         self._leaves = self._store.add(LEAVES, 0)
         if dist.is_initialized():  # of a trainer that this process had before
-            dist.destroy_process_group()
+            _let_go()
         with _gloo_towards(host):
             dist.init_process_group(
                 "cpu:gloo,cuda:nccl" if torch.cuda.is_available() and dist.is_nccl_available() else "gloo",
@@ -66,7 +69,7 @@ class Group:
         """End the membership. Connections close only when torch lets go of the group, so others may wait on."""
         with contextlib.suppress(RuntimeError):  # the leader, and with it the store, may be gone
             self._store.add(LEAVES, 1)
-        dist.destroy_process_group()
+        _let_go()
 
     def wait(self) -> None:
         """Until all members are here."""
@@ -100,6 +103,21 @@ class Group:
             if source and len(piece):
                 dist.recv(piece, source)
         return torch.cat(pieces)
+
+
+def _let_go() -> None:
+    """Leave the process group, which ends a moment later: by then nothing of gloo's threads is under way.
+
+    The end of a group waits for its threads and does not let go of the interpreter meanwhile. A thread that is just
+    freeing the tensor of an exchange needs the interpreter, so that both would wait for ever.
+    """
+    group = dist.group.WORLD
+    dist.destroy_process_group()
+
+    def hold(group: object) -> None:
+        time.sleep(A_MOMENT_S)
+
+    threading.Thread(target=hold, args=(group,), daemon=True).start()
 
 
 @contextlib.contextmanager
