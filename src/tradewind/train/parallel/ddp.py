@@ -52,6 +52,11 @@ class Ddp:
     def agree(self) -> None:
         """Every copy has made the same steps."""
 
+    def close(self) -> None:
+        """Let go of the process group now, not when a collection of garbage finds this: others see it leave."""
+        for name in ("logger", "reducer", "process_group"):
+            setattr(self._model, name, None)
+
     def step(self, batch: Batch, whole: int) -> torch.Tensor:
         """Train on this member's part of a batch of so many samples."""
         replica, count = self._replica, part_sizes(whole, self._group.of)[self._group.rank]

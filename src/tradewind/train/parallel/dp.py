@@ -55,6 +55,9 @@ class Dp:
             dist.broadcast(row, 0)
         spread(rows, self._state)
 
+    def close(self) -> None:
+        """It holds no process group of its own."""
+
     def _lead(self, batch: Batch) -> torch.Tensor:
         replica, whole, others = self._replica, len(batch.index), range(1, self._group.of)
         sizes = part_sizes(whole, self._group.of)

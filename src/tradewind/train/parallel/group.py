@@ -14,6 +14,7 @@ from datetime import timedelta
 
 import torch
 import torch.distributed as dist
+import torch.distributed.nn.functional  # keeps for ever the group that is there when it is first imported
 from torch.distributed import PrefixStore, TCPStore  # type: ignore[attr-defined]
 
 from tradewind.pack import Gang

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import math
 import tempfile
@@ -45,6 +46,14 @@ MEASURED = ("communication_s", "wait_s", "utilisation", *(f"{kind}_bytes" for ki
 
 def train(trial: Trial, workload: Workload, data: Data, task: Task, report: Report, group: Group) -> Outcome:
     """Train one network together; times are rank 0's, and the outcome that counts is its own."""
+    with contextlib.ExitStack() as held:
+        return trained(trial, workload, data, task, report, group, held)
+
+
+def trained(
+    trial: Trial, workload: Workload, data: Data, task: Task, report: Report, group: Group, held: contextlib.ExitStack
+) -> Outcome:
+    """The loop itself; `held` ends what must not outlive it, whatever happens."""
     config: Config = {**trial.config, "seed": trial.seed, "data_seed": trial.data_seed}
     device = choose_device(config["device"])
     tally = Tally(device)
@@ -53,6 +62,7 @@ def train(trial: Trial, workload: Workload, data: Data, task: Task, report: Repo
     folder = RunFolder(Path(task.run_folder))
     checkpoints = Checkpoints(folder.checkpoint(trial.key), device)
     way, sets.times["warmup_s"] = ready(replica, sets, group, tally)
+    held.callback(way.close)
     progress = restored(checkpoints, replica, group)
     resumed_at_epoch = progress.epoch
 
