@@ -6,6 +6,8 @@ import json
 import multiprocessing
 import os
 import socket
+import subprocess
+import sys
 import time
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
@@ -477,6 +479,36 @@ def test_members_that_fail_together_are_free_for_the_next_trial_every_time(worke
     for _ in range(25):
         answers = workers.fit(trial, 3, workers.gang(3, task))
         assert [word for word, _ in answers] == ["error"] * 3
+
+
+LEAVES = """
+import time
+from pathlib import Path
+from torch import nn
+from torch.nn.parallel import DistributedDataParallel
+from tradewind.pack import Gang
+from tradewind.train.parallel.group import Group, Meeting
+
+def gloo():
+    return sum(path.read_text().startswith("pt_gloo") for path in Path("/proc/self/task").glob("*/comm"))
+
+meeting = Meeting()
+group = Group(Gang(0, 1, meeting.address), meeting)
+network = DistributedDataParallel(nn.Linear(2, 1))
+assert gloo()
+del network
+group.leave()
+deadline = time.monotonic() + 10
+while gloo():
+    assert time.monotonic() < deadline, "the group and its connections are still there"
+    time.sleep(0.05)
+"""
+
+
+def test_a_group_that_is_left_ends_and_with_it_its_connections() -> None:
+    """Torch imports a module when it first shares a network, and that kept whatever group was there for ever."""
+    done = subprocess.run([sys.executable, "-c", LEAVES], capture_output=True, text=True, timeout=60, check=False)
+    assert not done.returncode, done.stderr
 
 
 def test_a_trial_on_several_devices_is_refused_by_a_lone_worker(tmp_path: Path) -> None:

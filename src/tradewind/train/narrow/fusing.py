@@ -114,10 +114,13 @@ def fused(model: nn.Module, device: str) -> nn.Module | None:
 
 
 def _found(model: nn.Module, device: str) -> _Found | None:
+    tracer = _Tracer()
     try:
-        graph = _Tracer().trace(model)
+        graph = tracer.trace(model)
     except Exception:  # whatever a user's own module does that can't be traced, it is trained as it is
         return None
+    finally:
+        tracer.root = nn.Module()  # else the network would stay until garbage is collected
     modules = dict(model.named_modules())
     start = next(node for node in graph.nodes if node.op == "placeholder")
     node, names, pools, nodes = start, list[str](), list[bool](), list[fx.Node]()
