@@ -180,8 +180,8 @@ def test_only_the_front_of_a_network_that_fits_is_replaced(cuda: torch.device) -
     assert not Stack([nn.Sequential(nn.Flatten(), nn.Linear(3072, 1)).to(cuda)], [0], storm, "bf16").fusable
 
 
-def fit(folder: Path, trials: Trials, alone: bool) -> list[Outcome]:
-    task = trials.task(str(RunFolder.create(folder).path), threads=2)
+def fit(folder: Path, trials: Trials, alone: bool, threads: int = 2) -> list[Outcome]:
+    task = trials.task(str(RunFolder.create(folder).path), threads=threads)
     chosen = [trials[k] for k in range(trials.size)]
     if not alone:
         return list(Trainer(task).fit(Pack(tuple(chosen)), lambda *_: None))

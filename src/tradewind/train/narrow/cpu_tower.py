@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cache
 from typing import Any
 
 import torch
@@ -15,8 +13,6 @@ from tradewind.train.narrow import cpu_kernels as kernels
 from tradewind.train.narrow.layout import Layer, layers_of, round_up
 
 BLOCK = 128  # images at a time where nothing is kept
-
-Part = Callable[[slice, int], None]
 
 
 class Room:
@@ -30,41 +26,40 @@ class Room:
         self._slopes = [_frames(layer, images, layer.outputs) for layer in layers]
         self._lower = [torch.empty(images, _sums(layer, layer.inputs)) for layer in layers[1:]]
 
-    def take(self, x: torch.Tensor, own: slice) -> None:
-        """Put some of the inputs (images, height, width, channels) into their frames."""
-        low, frames = self.layers[0], self._frames[0][0]
+    def take(self, x: torch.Tensor) -> None:
+        """Put the inputs (images, height, width, channels) into their frames."""
+        low = self.layers[0]
         size = low.height, low.width, _wide(low), low.inputs, low.side // 2
-        kernels.frame(_flat(x[own]), _flat(frames[own.start :]), own.stop - own.start, *size)
+        kernels.frame(_flat(x), _flat(self._frames[0][0]), self.images, *size)
 
-    def forth(self, number: int, own: slice, params: Sequence[tuple[Any, Any]], out: torch.Tensor) -> None:
-        """Some of the outputs (images, height, width, channels) of a network."""
-        count = own.stop - own.start
+    def forth(self, number: int, params: Sequence[tuple[Any, Any]], out: torch.Tensor) -> None:
+        """The outputs (images, height, width, channels) of a network."""
         for k, (layer, after) in enumerate(itertools.zip_longest(self.layers, self.layers[1:])):
-            target = out.flatten(1) if after is None else self._frames[number][k + 1]
+            target = out if after is None else self._frames[number][k + 1]
             edge = 0 if after is None else after.side // 2
             row = (layer.size[1] if after is None else _wide(after) + 2 * edge) * layer.outputs
-            x, y = _flat(self._frames[number][k][own.start :]), _flat(self._sums[number][k][own])
-            shape = count, layer.height, _wide(layer), layer.inputs, layer.outputs, layer.side
+            x, y = _flat(self._frames[number][k]), _flat(self._sums[number][k])
+            shape = self.images, layer.height, _wide(layer), layer.inputs, layer.outputs, layer.side
             kernels.convolve(x, *params[k], y, *shape)
-            cells = count, layer.height, layer.width, _wide(layer), layer.outputs, int(layer.pool)
-            kernels.activate(y, _flat(target[own.start :]), *cells, row, edge)
+            cells = self.images, layer.height, layer.width, _wide(layer), layer.outputs, int(layer.pool)
+            kernels.activate(y, _flat(target), *cells, row, edge)
 
     def back(
-        self, number: int, own: slice, weights: Sequence[Any], gradient: torch.Tensor, found: Sequence[torch.Tensor]
+        self, number: int, weights: Sequence[Any], gradient: torch.Tensor, found: Sequence[torch.Tensor]
     ) -> None:
-        """Add to what was found of the gradients of a network's parameters, by that of some of its outputs."""
-        count, slope, line = own.stop - own.start, gradient.flatten(1), gradient.shape[2] * gradient.shape[3]
+        """Add to what was found of the gradients of a network's parameters, by that of its outputs."""
+        slope, line = gradient, gradient.shape[2] * gradient.shape[3]
         for k in reversed(range(len(self.layers))):
             layer, weighed, biases = self.layers[k], found[2 * k], found[2 * k + 1]
             inputs, outputs, side, wide = layer.inputs, layer.outputs, layer.side, _wide(layer)
-            x, g = _flat(self._frames[number][k][own.start :]), _flat(self._slopes[k][own.start :])
-            y, cells = _flat(self._sums[number][k][own]), (count, layer.height, layer.width, wide)
-            kernels.spread(_flat(slope[own]), y, g, _flat(biases), *cells, outputs, int(layer.pool), line, side // 2)
+            x, g, y = _flat(self._frames[number][k]), _flat(self._slopes[k]), _flat(self._sums[number][k])
+            cells = self.images, layer.height, layer.width, wide
+            kernels.spread(_flat(slope), y, g, _flat(biases), *cells, outputs, int(layer.pool), line, side // 2)
             kernels.weigh(x, g, _flat(weighed), *cells, inputs, outputs, side, weighed.shape[1])
             if k:
                 slope, line, nothing = self._lower[k - 1], wide * inputs, _flat(torch.zeros(inputs))
-                shape = count, layer.height, wide, outputs, inputs, side
-                kernels.convolve(g, weights[k], nothing, _flat(slope[own]), *shape)
+                shape = self.images, layer.height, wide, outputs, inputs, side
+                kernels.convolve(g, weights[k], nothing, _flat(slope), *shape)
 
 
 @dataclass(frozen=True)
@@ -106,29 +101,20 @@ class CpuTower:
     ) -> None:  # fmt: skip
         pairs = list(zip(weights, biases, strict=True))
         params = [[(_flat(weight[k]), _flat(bias[k])) for weight, bias in pairs] for k in range(len(out))]
-
-        def work(own: slice, _: int) -> None:
-            room.take(x, own)
-            for number, mine in enumerate(params):
-                room.forth(number if keeps else 0, own, mine, out[number])
-
-        _by_threads(len(x), work)
+        room.take(x)
+        for number, mine in enumerate(params):
+            room.forth(number if keeps else 0, mine, out[number])
 
     def backward(self, gradient: torch.Tensor, kept: Kept) -> list[torch.Tensor]:
         """The gradients of all parameters."""
-        room, m, threads = kept.room, len(gradient), torch.get_num_threads()
+        room, m = kept.room, len(gradient)
         assert room.uses == kept.use, "a way back for every way forth, before the next"
         weights = [weight.flip(3, 4).permute(0, 3, 4, 1, 2).contiguous() for weight in kept.weights]
         slopes = gradient.permute(0, 1, 3, 4, 2).contiguous()
-        found = [torch.zeros(threads, m, *shape) for layer in room.layers for shape in _weighed(layer)]
-
-        def work(own: slice, thread: int) -> None:
-            for number in range(m):
-                mine = [each[thread, number] for each in found]
-                room.back(number, own, [_flat(weight[number]) for weight in weights], slopes[number], mine)
-
-        _by_threads(room.images, work)
-        sums = [each.sum(0) for each in found]
+        sums = [torch.zeros(m, *shape) for layer in room.layers for shape in _weighed(layer)]
+        for number in range(m):
+            mine = [_flat(weight[number]) for weight in weights], slopes[number], [each[number] for each in sums]
+            room.back(number, *mine)
         for k, layer in enumerate(room.layers):
             whole = sums[2 * k][:, :, : layer.side * layer.inputs]
             shape = m, layer.side, layer.side, layer.inputs, layer.outputs
@@ -166,19 +152,3 @@ def _frames(layer: Layer, images: int, channels: int) -> torch.Tensor:
 
 def _flat(tensor: torch.Tensor) -> Any:
     return tensor.detach().reshape(-1).numpy()
-
-
-def _by_threads(images: int, part: Part) -> None:
-    """Equal parts of the images, one for each of torch's threads."""
-    threads = torch.get_num_threads()
-    if threads == 1:
-        part(slice(0, images), 0)
-        return
-    ends = [images * number // threads for number in range(threads + 1)]
-    parts = [slice(begin, end) for begin, end in itertools.pairwise(ends)]
-    list(_pool(threads).map(part, parts, range(threads)))
-
-
-@cache
-def _pool(threads: int) -> ThreadPoolExecutor:
-    return ThreadPoolExecutor(threads, thread_name_prefix="tradewind-narrow")
