@@ -28,7 +28,7 @@ from tradewind.noise import sample_words, start_word
 from tradewind.pack import Outcome, Pack, Report, Task, Trial
 from tradewind.schedule.trials import Trials
 from tradewind.study import Study
-from tradewind.train import checkpoint, plain
+from tradewind.train import checkpoint, member, plain
 from tradewind.train.ahead import Stored
 from tradewind.train.batches import Samples, TrainingBatches, batches_of, epoch_order, prepared
 from tradewind.train.dropout import keyed, set_samples
@@ -106,7 +106,8 @@ def cut_after(last: int) -> Report:
 @pytest.fixture
 def every_epoch_kept(monkeypatch: pytest.MonkeyPatch) -> None:
     """Checkpoints whatever they cost; otherwise epochs as short as these are kept only now and then."""
-    monkeypatch.setattr(checkpoint, "MOST_SHARE", 1e9)
+    for module in (checkpoint, member):
+        monkeypatch.setattr(module, "MOST_SHARE", 1e9)
 
 
 OPTIONS = {
