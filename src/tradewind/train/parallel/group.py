@@ -110,7 +110,8 @@ def _let_go() -> None:
     """Leave the process group, which ends a moment later: by then nothing of gloo's threads is under way.
 
     The end of a group waits for its threads and does not let go of the interpreter meanwhile. A thread that is just
-    freeing the tensor of an exchange needs the interpreter, so that both would wait for ever.
+    freeing the tensor of an exchange needs the interpreter, so that both would wait for ever. This process does not
+    exit before that: a thread in the middle of ending a group would take it down.
     """
     group = dist.group.WORLD
     dist.destroy_process_group()
@@ -118,7 +119,7 @@ def _let_go() -> None:
     def hold(group: object) -> None:
         time.sleep(A_MOMENT_S)
 
-    threading.Thread(target=hold, args=(group,), daemon=True).start()
+    threading.Thread(target=hold, args=(group,)).start()
 
 
 @contextlib.contextmanager
