@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 
 import tradewind.cli
+import tradewind.machine
 
 pytest_plugins = ["system", "slurm_cluster"]
 
@@ -33,6 +34,15 @@ def cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
         del os.environ["TRADEWIND_CACHE"]
     else:
         os.environ["TRADEWIND_CACHE"] = before
+
+
+@pytest.fixture
+def one_thread() -> Iterator[None]:
+    """One of torch's threads: sums in parallel depend on their number, which a trainer sets for its process, and two
+    beside another busy process wait for each other.
+    """
+    with tradewind.machine.one_thread():
+        yield
 
 
 @pytest.fixture

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
 
 import pytest
 import torch
@@ -16,12 +15,7 @@ from tradewind.train.dropout import KeyedDropout, keyed, seed_word, set_samples
 RATES = [0.05, 0.3, 0.5, 0.7, 0.95]
 
 
-@pytest.fixture(autouse=True)
-def one_thread() -> Iterator[None]:
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
+pytestmark = pytest.mark.usefixtures("one_thread")
 
 
 def words(index: torch.Tensor, epoch: int = 1) -> torch.Tensor:

@@ -75,6 +75,19 @@ def reference(x: torch.Tensor, params: list[torch.Tensor], pools: Any) -> torch.
     return x
 
 
+def assert_exact(
+    x: torch.Tensor, params: list[torch.Tensor], pools: Any, outputs: torch.Tensor, flow: torch.Tensor,
+    gradients: list[torch.Tensor],
+) -> None:  # fmt: skip
+    """The outputs of every network, and the gradients of its parameters by this flow, are those of float64."""
+    for network in range(len(outputs)):
+        exact = [value[network].double().requires_grad_() for value in params]
+        expected = reference(x.double(), exact, pools)
+        assert (outputs[network] - expected).abs().max() <= 3e-6 * expected.abs().max()
+        for one, other in zip(torch.autograd.grad(expected, exact, flow[network].double()), gradients, strict=True):
+            assert (one - other[network]).abs().max() <= 2e-5 * one.abs().max()
+
+
 @gpu
 @pytest.mark.parametrize(("m", "b", "shape", "widths", "sides", "pools"), SHAPES)
 def test_outputs_and_gradients_are_those_of_torch_in_float64(
@@ -92,12 +105,7 @@ def test_outputs_and_gradients_are_those_of_torch_in_float64(
         gradients = tower.backward(flow, kept)
     unkept, _ = tower.forward(x, params, keeps=False)
     assert torch.equal(unkept, outputs)
-    for network in range(m):
-        exact = [value[network].double().requires_grad_() for value in params]
-        expected = reference(x.double(), exact, pools)
-        assert (outputs[network] - expected).abs().max() <= 3e-6 * expected.abs().max()
-        for one, other in zip(torch.autograd.grad(expected, exact, flow[network].double()), gradients, strict=True):
-            assert (one - other[network]).abs().max() <= 2e-5 * one.abs().max()
+    assert_exact(x, params, pools, outputs, flow, gradients)
 
 
 class Rounded(torch.autograd.Function):

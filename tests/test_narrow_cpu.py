@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
-from test_narrow import Odd, fit, parameters, reference
+from test_narrow import Odd, assert_exact, fit, parameters, reference
 from torch import nn
 
 from tradewind.schedule.trials import Trials
@@ -29,12 +28,7 @@ SHAPES = [
 ]
 
 
-@pytest.fixture(autouse=True)
-def one_thread() -> Iterator[None]:
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
+pytestmark = pytest.mark.usefixtures("one_thread")
 
 
 @pytest.mark.parametrize(("m", "b", "shape", "widths", "sides", "pools"), SHAPES)
@@ -49,12 +43,7 @@ def test_outputs_and_gradients_are_those_of_torch_in_float64(
         flow = torch.randn_like(outputs)
         assert kept is not None
         gradients = tower.backward(flow, kept)
-    for network in range(m):
-        exact = [value[network].double().requires_grad_() for value in params]
-        expected = reference(x.double(), exact, pools)
-        assert (outputs[network] - expected).abs().max() <= 3e-6 * expected.abs().max()
-        for one, other in zip(torch.autograd.grad(expected, exact, flow[network].double()), gradients, strict=True):
-            assert (one - other[network]).abs().max() <= 2e-5 * one.abs().max()
+    assert_exact(x, params, pools, outputs, flow, gradients)
 
 
 def test_what_is_not_kept_goes_in_blocks_and_is_the_same() -> None:
@@ -116,10 +105,8 @@ def study(**changes: Any) -> Trials:
 @pytest.mark.parametrize(("purpose", "networks"), [("time", 1), ("tune", 1), ("tune", 3)])
 def test_a_trial_by_our_kernels_is_the_plain_loops_within_1e_4(tmp_path: Path, purpose: str, networks: int) -> None:
     trials = study(purpose=purpose, repeats=networks)
-    ours, expected = (
-        fit(tmp_path / "ours", trials, alone=False, threads=1),
-        fit(tmp_path / "plain", trials, alone=True, threads=1),
-    )
+    ours = fit(tmp_path / "ours", trials, alone=False, threads=1)
+    expected = fit(tmp_path / "plain", trials, alone=True, threads=1)
     for one, other in zip(ours, expected, strict=True):
         assert one.facts["epochs_run"] == 2
         for row, its in zip(one.curve, other.curve, strict=True):

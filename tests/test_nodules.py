@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -40,12 +39,7 @@ CONFIG |= {"seed": 0, "data_seed": 0}
 SMALL = CONFIG | {"side": 8, "filters": [4, 4], "kernels": [3, 3], "components": 6}
 
 
-@pytest.fixture(autouse=True)
-def one_thread() -> Iterator[None]:
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
+pytestmark = pytest.mark.usefixtures("one_thread")
 
 
 def heads(count: int, components: int, size: int, scale: float, seed: int = 0) -> list[torch.Tensor]:

@@ -34,12 +34,7 @@ SMALL = {"filters": [2, 3], "kernel": 3, "batch_size": 10, "precision": "fp64", 
 Write = Callable[..., Path]
 
 
-@pytest.fixture(autouse=True)
-def one_thread() -> Iterator[None]:
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
+pytestmark = pytest.mark.usefixtures("one_thread")
 
 
 @pytest.fixture(autouse=True)

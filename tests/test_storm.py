@@ -34,15 +34,6 @@ def cache_folder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
         yield folder
 
 
-@pytest.fixture
-def one_thread() -> Iterator[None]:
-    """Two threads beside another busy process wait for each other: 6 × as long on two cores."""
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(threads)
-
-
 def area(targets: np.ndarray[Any, Any], values: np.ndarray[Any, Any]) -> float:
     """The AUC as it is defined: how often an event has the higher value, a tie counting half."""
     difference = values[targets > 0.5][:, None] - values[targets < 0.5]

@@ -9,7 +9,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -45,13 +45,7 @@ Cli = Callable[..., subprocess.CompletedProcess[str]]
 Tensors = dict[str, torch.Tensor]
 
 
-@pytest.fixture(autouse=True)
-def one_thread() -> Iterator[None]:
-    """Sums in parallel depend on the number of threads, and a trainer sets it for its process."""
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
+pytestmark = pytest.mark.usefixtures("one_thread")
 
 
 def plan(folder: Path, stop: Mapping[str, Any] | None = None, **fixed: Any) -> tuple[Task, Trial]:

@@ -17,7 +17,7 @@ import numba
 import numpy as np
 
 from tradewind.augment.affine import ANGLE, MIRROR, MIRRORED_AXIS, SHIFT_X, SHIFT_Y, ZOOM, Augmentation, Vectors
-from tradewind.augment.lanes import LANES, blend_lanes, copy_lanes
+from tradewind.augment.lanes import LANES, blend_lanes, compiled, copy_lanes
 from tradewind.augment.options import EDGES
 from tradewind.noise import GOLDEN, MIX
 
@@ -66,7 +66,7 @@ _njit: Any = numba.njit  # some versions come with types, too strict for signatu
 
 @cache
 def kernel() -> Callable[..., None]:
-    """The compiled pass over a batch: seconds the first time on a machine, later read from numba's cache."""
+    """The compiled pass over a batch."""
     types: Any = numba.types
     whole, images = types.int64, types.Array(types.float32, 4, "C")
     stored = types.Array(types.float32, 4, "C", readonly=True)
@@ -74,12 +74,7 @@ def kernel() -> Callable[..., None]:
         stored, whole[::1], whole[::1], types.uint64, types.UniTuple(types.float64, 3), whole, whole,
         whole[:, ::1], images,
     )  # fmt: skip
-    try:
-        found: Callable[..., None] = _njit(signature, cache=True, **_HOW)(_batch)
-    except Exception:
-        # nowhere to keep it, a full disk, a torn file: none of it a reason not to train
-        found = _njit(signature, **_HOW)(_batch)
-    return found
+    return compiled(_batch, signature, _HOW)
 
 
 def _part(function: Function) -> Function:

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+import numba
 from llvmlite import ir
 from numba import extending, types
 
@@ -16,12 +17,23 @@ LANES = 4
 _four = ir.VectorType(ir.FloatType(), LANES)
 
 
-def _instruction(function: Callable[..., Any]) -> Any:
+def instruction(function: Callable[..., Any]) -> Any:
     """numba's decorator, whose types differ from version to version."""
     return extending.intrinsic(function)
 
 
-@_instruction
+def compiled(function: Callable[..., None], kinds: Any, how: dict[str, Any]) -> Callable[..., None]:
+    """Seconds the first time on a machine, later read from numba's cache."""
+    njit: Any = numba.njit  # some versions come with types, too strict for signatures; some with none
+    try:
+        found: Callable[..., None] = njit(kinds, cache=True, **how)(function)
+    except Exception:
+        # nowhere to keep it, a full disk, a torn file: none of it a reason not to train
+        found = njit(kinds, **how)(function)
+    return found
+
+
+@instruction
 def copy_lanes(typing: Any, source: Any, a: Any, out: Any, b: Any) -> Any:
     """out[b : b + 4] = source[a : a + 4]; both flat arrays of float32, places unsigned."""
 
@@ -33,7 +45,7 @@ def copy_lanes(typing: Any, source: Any, a: Any, out: Any, b: Any) -> Any:
     return types.void(source, a, out, b), build
 
 
-@_instruction
+@instruction
 def blend_lanes(
     typing: Any, frame: Any, a: Any, beside: Any, line: Any, right: Any, above: Any, out: Any, b: Any
 ) -> Any:

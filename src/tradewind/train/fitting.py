@@ -74,8 +74,14 @@ class _Fitting:
         """Whether nothing of ours makes a network faster: on a CPU, none of our kernels can do its front."""
         config: Config = {**trial.config, "seed": trial.seed, "data_seed": trial.data_seed}
         device = choose_device(config["device"])
-        ours = device.type == "cuda" or has_kernels(device, resolved(config["precision"], device))
-        return not ours or (device.type == "cpu" and not fusable(self._workload.model(config), device.type))
+        if device.type != "cpu":
+            return False
+        if not has_kernels(device, resolved(config["precision"], device)):
+            return True
+        kind, fronts = kind_of(config, self._workload), self._remembered.fronts
+        if kind not in fronts:
+            fronts[kind] = fusable(self._workload.model(config), device.type)
+        return not fronts[kind]
 
     def _fit_plainly(self, trials: Sequence[Trial]) -> list[Outcome]:
         about = self._workload, self._data, self._task, self._report

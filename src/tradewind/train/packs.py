@@ -167,11 +167,12 @@ class PackTraining:
         self._tested = None
         epoch = 1 + max(member.progress.epoch for member in self.members)
         rates = [learning_rate(member.config, epoch) for member in self.members]
-        watched = not steps.captured and self._device.type == "cpu"  # a GPU's steps do not wait for the host
-        tally, busy, began = Tally(self._device), Busy(self._device) if watched else None, clock(self._device)
-        total = steps.epoch(epoch, self._column(rates)[:, None], tally.waited)
+        watched = self._device.type == "cpu"  # a GPU's steps do not wait for the host
+        tally, busy = (Tally(self._device), Busy(self._device)) if watched else (None, None)
+        began = clock(self._device)
+        total = steps.epoch(epoch, self._column(rates)[:, None], tally.waited if tally else iter)
         epoch_s = clock(self._device) - began
-        share = busy.share() if busy is not None else 0.0
+        measured = (tally.wait_s, busy.share()) if tally and busy else None
         lasts = [{"train_loss": loss} for loss in (total / self._sets.train.count).tolist()]
         if self._sets.validation is not None:
             outputs = self._stack.predict(self._sets.validation, EVALUATION_BATCH)
@@ -185,8 +186,8 @@ class PackTraining:
             if not member.trials:
                 continue  # it goes on in the graph, unheeded, until half of them have ended
             member.progress.add(rate, epoch_s, elapsed_s, last)
-            if busy is not None:
-                member.progress.waited(tally.wait_s, share)
+            if measured:
+                member.progress.waited(*measured)
             for trial in member.trials:
                 self._report(trial.key, epoch, last)
 

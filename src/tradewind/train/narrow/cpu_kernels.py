@@ -13,6 +13,7 @@ from typing import Any
 
 import numba
 
+from tradewind.augment.lanes import compiled
 from tradewind.train.narrow.cpu_lanes import LANES, activate_row, convolve_tile, spread_row, weigh_tile
 
 CELLS = 8  # a row is a multiple of so many
@@ -24,17 +25,7 @@ _FLOATS, _INT = _types.float32[::1], _types.int64
 
 
 def _compiled(*kinds: Any) -> Callable[[Callable[..., None]], Callable[..., None]]:
-    """Seconds the first time on a machine, later read from numba's cache, if there is a place for one."""
-
-    def compile_(function: Callable[..., None]) -> Callable[..., None]:
-        njit: Any = numba.njit
-        try:
-            found: Callable[..., None] = njit(_types.void(*kinds), cache=True, **_HOW)(function)
-        except Exception:  # a full disk, a torn file: none of it a reason not to train
-            found = njit(_types.void(*kinds), **_HOW)(function)
-        return found
-
-    return compile_
+    return lambda function: compiled(function, _types.void(*kinds), _HOW)
 
 
 @_compiled(_FLOATS, _FLOATS, *(_INT,) * 6)

@@ -6,13 +6,13 @@ a change here alone, touch it.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 import numba
 from llvmlite import ir
-from numba import extending
 from numba.core import cgutils
+
+from tradewind.augment.lanes import instruction
 
 LANES = 8
 
@@ -20,11 +20,6 @@ _EIGHT = ir.VectorType(ir.FloatType(), LANES)
 _WHOLE = ir.IntType(64)
 _types: Any = numba.types
 _INT = _types.int64
-
-
-def _instruction(function: Callable[..., Any]) -> Any:
-    """numba's decorator, whose types differ from version to version."""
-    return extending.intrinsic(function)
 
 
 def _zeros() -> Any:
@@ -85,7 +80,7 @@ class _Registers:
         return self.builder.bitcast(self.builder.gep(data, [place]), _EIGHT.as_pointer())
 
 
-@_instruction
+@instruction
 def convolve_tile(
     typing: Any, taps: Any, cells: Any, vectors: Any, x: Any, at: Any, row: Any, step: Any, side: Any,
     weights: Any, wide: Any, first: Any, bias: Any, y: Any, target: Any,
@@ -128,7 +123,7 @@ def convolve_tile(
     return _types.void(taps, cells, vectors, x, *(_INT,) * 4, weights, _INT, _INT, bias, y, _INT), build
 
 
-@_instruction
+@instruction
 def weigh_tile(
     typing: Any, run: Any, vectors: Any, x: Any, at: Any, row: Any, step: Any, g: Any, from_: Any, line: Any,
     wide: Any, height: Any, width: Any, out: Any, target: Any,
@@ -162,7 +157,7 @@ def weigh_tile(
     return _types.void(run, vectors, x, *whole, g, *(_INT,) * 5, out, _INT), build
 
 
-@_instruction
+@instruction
 def activate_row(
     typing: Any, pool: Any, y: Any, source: Any, line: Any, wide: Any, cells: Any, out: Any, target: Any
 ) -> Any:
@@ -194,7 +189,7 @@ def activate_row(
     return _types.void(pool, y, *(_INT,) * 4, out, _INT), build
 
 
-@_instruction
+@instruction
 def spread_row(
     typing: Any, pool: Any, gradient: Any, above: Any, y: Any, source: Any, wide: Any, cells: Any, out: Any,
     target: Any, bias: Any, first: Any,
