@@ -29,7 +29,7 @@ def own_cache(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.Monk
 
 def tiny(**sizes: object) -> Sizes:
     one = replace(FOREIGN, rates=(1e-3,))
-    here = Sizes(TINY, TINY, FOREIGN, one, SMALLEST, ("fp32",), 1, 1, {}, engine="serial")
+    here = Sizes(TINY, TINY, FOREIGN, one, SMALLEST, ("fp32",), ("fp32",), 1, 1, {}, engine="serial")
     return replace(here, **sizes)  # type: ignore[arg-type]
 
 
@@ -100,6 +100,25 @@ def test_a_module_of_a_users_own_is_swept_as_any_other(tmp_path: Path) -> None:
     data = Residual(train=20, validation=5, test=5).data({"data_seed": 1})
     assert data.train.inputs.shape == (20, 3, 32, 32)
     assert (data.train.inputs == Residual(train=20, validation=5, test=5).data({"data_seed": 1}).train.inputs).all()
+
+
+def test_a_foreign_module_is_put_in_ratio_to_the_same_round_of_one_after_the_other(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    rates = iter([10.0, 60.0, 90.0, 20.0, 100.0, 200.0])
+    times = {"compile_s": 2.0, "warmup_s": 0.5}
+
+    def in_way(*_: object) -> Found:
+        return {"samples_per_s": next(rates), "times": times, "losses": {}}
+
+    monkeypatch.setattr(bench, "in_way", in_way)
+    found = bench.foreign(tiny(foreign_precisions=("tf32", "bf16"), foreign_rounds=2))
+    lines = [" ".join(line.split()) for line in bench.foreign_page(found)]
+    assert lines[1:] == [
+        "eager, one after the other 15 n 2",
+        "Tradewind, tf32 80 n 2, 5.50 × (5.00 – 6.00); compiled 2.0 s, warm-up 0.5 s, not counted",
+        "Tradewind, bf16 145 n 2, 9.50 × (9.00 – 10.00); compiled 2.0 s, warm-up 0.5 s, not counted",
+    ]
 
 
 def test_pages_of_ordinary_ways_on_fewer_networks_claim_no_ratio() -> None:

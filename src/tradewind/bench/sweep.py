@@ -24,7 +24,7 @@ from tradewind.errors import Mistake, nearest
 
 Found = dict[str, Any]
 
-OURS, RIVAL = "Tradewind", "joblib"
+OURS, RIVAL, EAGER = "Tradewind", "joblib", "eager, one after the other"
 GROWTH_ROUNDS = 2
 FOREIGN = "tradewind.bench.sweep_module:Residual"
 RATES = (5e-4, 7e-4, 1e-3, 1.4e-3, 2e-3, 2.8e-3, 4e-3, 5.6e-3)
@@ -40,6 +40,7 @@ class Sizes:
     foreign_ordinary: Sweep
     growing: Sweep
     precisions: tuple[str, ...]
+    foreign_precisions: tuple[str, ...]  # torch's own for convolutions first, as the rival has it
     rounds: int
     foreign_rounds: int
     rounds_of: dict[str, int]  # where they are fewer
@@ -50,15 +51,15 @@ _STORMS = Sweep(RATES, epochs=3)
 _FOREIGN = Sweep(RATES, epochs=2, train=2048, workload=FOREIGN)
 CPU = Sizes(
     _STORMS, _STORMS, _FOREIGN, replace(_FOREIGN, rates=RATES[:2]),
-    Sweep(RATES[:4], epochs=2, train=2048, validation=512, test=512), ("fp32",), 5, 3,
+    Sweep(RATES[:4], epochs=2, train=2048, validation=512, test=512), ("fp32",), ("fp32",), 5, 3,
     {"DataLoader": 2, "eager, data on the device": 2, "Optuna": 2},
 )  # fmt: skip
 _MANY = Sweep(RATES, seeds=8, epochs=8, train=138_963, validation=4096, test=4096, precision="bf16")
-_MODULES = Sweep(RATES, seeds=4, epochs=4, train=16_384, workload=FOREIGN, precision="fp32")
+_MODULES = Sweep(RATES, seeds=4, epochs=4, train=16_384, workload=FOREIGN)
 GPU = Sizes(
     _MANY, replace(_MANY, rates=RATES[:1], seeds=1, epochs=2), _MODULES,
     replace(_MODULES, rates=RATES[:1], seeds=1, epochs=3),
-    replace(_MANY, rates=RATES[:4], seeds=4, epochs=2, train=34_740), ("fp32", "bf16"), 2, 2,
+    replace(_MANY, rates=RATES[:4], seeds=4, epochs=2, train=34_740), ("fp32", "bf16"), ("tf32", "bf16"), 2, 2,
     {"DataLoader": 1, RIVAL: 1, "Optuna": 1},
     engine="serial",  # in this process, which has its context: else starting one would be most of the time
 )  # fmt: skip
@@ -174,33 +175,37 @@ def ways_page(found: Found) -> list[str]:
 
 
 def foreign(here: Sizes) -> Found:
-    """Networks of a user's own module: Tradewind beside one after the other, in pairs."""
-    pairs = [
-        {
-            "eager": in_way("eager, data on the device", here.foreign_ordinary, {}),
-            OURS: in_way(OURS, here.foreign, {}),
-        }
-        for _ in range(here.foreign_rounds)
-    ]
-    for pair in pairs:
-        for sample in pair.values():
+    """Networks of a user's own module: Tradewind beside one after the other, in interleaved rounds."""
+    rounds = []
+    for _ in range(here.foreign_rounds):
+        found = {EAGER: in_way("eager, data on the device", here.foreign_ordinary, {})}
+        for precision in here.foreign_precisions:
+            found[f"{OURS}, {precision}"] = in_way(OURS, replace(here.foreign, precision=precision), {})
+        for sample in found.values():
             del sample["losses"]  # its dropout draws as torch does, ours by counter
-    return {"sweep": asdict(here.foreign), "pairs": pairs}
+        rounds.append(found)
+    return {"sweep": asdict(here.foreign), "rounds": rounds}
 
 
 def foreign_page(found: Found) -> list[str]:
-    """Samples per second of both, and their ratio."""
-    sweep, pairs = found["sweep"], found["pairs"]
-    rates = {name: [pair[name]["samples_per_s"] for pair in pairs] for name in pairs[0]}
-    ratios = [pair[OURS]["samples_per_s"] / pair["eager"]["samples_per_s"] for pair in pairs]
-    times = pairs[0][OURS]["times"]
-    return [
+    """Samples per second of all, and their ratio to one after the other."""
+    sweep, rounds = found["sweep"], found["rounds"]
+    lines = [
         f"{len(sweep['rates']) * sweep['seeds']} residual networks (BatchNorm, dropout, 32×32×3), "
-        f"batch {sweep['batch_size']}, {sweep['precision']}: samples/s over all networks",
-        *(f"{name:28s} {median(values):11,.0f}   n {len(values)}" for name, values in rates.items()),
-        f"ratio {median(ratios):.2f} ({min(ratios):.2f} – {max(ratios):.2f}); compiled {times['compile_s']:.1f} s, "
-        f"warm-up {times['warmup_s']:.1f} s, in neither",
+        f"batch {sweep['batch_size']}: samples/s over all networks",
     ]
+    for name in rounds[0]:
+        rates = [each[name]["samples_per_s"] for each in rounds]
+        line = f"{name:28s} {median(rates):11,.0f}   n {len(rates)}"
+        if name != EAGER:
+            ratios = [rate / each[EAGER]["samples_per_s"] for rate, each in zip(rates, rounds, strict=True)]
+            times = rounds[0][name]["times"]
+            line += (
+                f", {median(ratios):.2f} × ({min(ratios):.2f} – {max(ratios):.2f}); "
+                f"compiled {times['compile_s']:.1f} s, warm-up {times['warmup_s']:.1f} s, not counted"
+            )
+        lines.append(line)
+    return lines
 
 
 def one(here: Sizes) -> Found:
