@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import csv
 import json
+import resource
 import time
 from collections.abc import Callable, Iterable
 from pathlib import Path
@@ -384,7 +385,9 @@ def test_a_hundred_thousand_records_are_read_in_seconds_and_then_at_once(cli: Cl
 
 
 @pytest.mark.slow
-def test_a_million_records_are_read_in_30_seconds_and_then_any_table_takes_one(cli: Cli, tmp_path: Path) -> None:
+def test_a_million_records_are_read_in_30_seconds_then_any_table_takes_one_and_the_report_20(
+    cli: Cli, tmp_path: Path
+) -> None:
     path = write_run(tmp_path / "run", **{f"o{k}": map(record, range(k, 1_000_000, 4)) for k in range(4)})
     start = time.perf_counter()
     results = Results.load(path)
@@ -404,7 +407,15 @@ def test_a_million_records_are_read_in_30_seconds_and_then_any_table_takes_one(c
     start = time.perf_counter()
     assert cli(*table_call(path)).returncode == 0
     command_s = time.perf_counter() - start
+    start = time.perf_counter()
+    assert cli("report", path, "--out", tmp_path / "report.html").returncode == 0
+    report_s = time.perf_counter() - start
+    most_gb = resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss / 1e6  # of all commands so far
     print(f"first read {first_s:.1f} s, tables {tables_s}, command {command_s:.2f} s")
+    print(f"report {report_s:.1f} s, {most_gb:.2f} GB, {(tmp_path / 'report.html').stat().st_size / 1e6:.2f} MB")
     assert first_s < 30
     assert max(tables_s.values()) < 1
     assert command_s < 2  # of which half is the start of Python and numpy
+    assert report_s < 20
+    assert most_gb < 1.5
+    assert (tmp_path / "report.html").stat().st_size < 5e6
