@@ -102,10 +102,10 @@ def test_a_module_of_a_users_own_is_swept_as_any_other(tmp_path: Path) -> None:
     assert (data.train.inputs == Residual(train=20, validation=5, test=5).data({"data_seed": 1}).train.inputs).all()
 
 
-def test_a_foreign_module_is_put_in_ratio_to_the_same_round_of_one_after_the_other(
+def test_a_foreign_module_is_put_in_ratio_to_eager_at_the_same_precision_and_in_the_same_round(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    rates = iter([10.0, 60.0, 90.0, 20.0, 100.0, 200.0])
+    rates = iter([10.0, 60.0, 9.0, 90.0, 20.0, 100.0, 20.0, 180.0])
     times = {"compile_s": 2.0, "warmup_s": 0.5}
 
     def in_way(*_: object) -> Found:
@@ -115,9 +115,10 @@ def test_a_foreign_module_is_put_in_ratio_to_the_same_round_of_one_after_the_oth
     found = bench.foreign(tiny(foreign_precisions=("tf32", "bf16"), foreign_rounds=2))
     lines = [" ".join(line.split()) for line in bench.foreign_page(found)]
     assert lines[1:] == [
-        "eager, one after the other 15 n 2",
-        "Tradewind, tf32 80 n 2, 5.50 × (5.00 – 6.00); compiled 2.0 s, warm-up 0.5 s, not counted",
-        "Tradewind, bf16 145 n 2, 9.50 × (9.00 – 10.00); compiled 2.0 s, warm-up 0.5 s, not counted",
+        "eager, data on the device tf32 15 n 2",
+        "Tradewind tf32 80 n 2, 5.50 × (5.00 – 6.00); compiled 2.0 s, warm-up 0.5 s, not counted",
+        "eager, data on the device bf16 14 n 2",
+        "Tradewind bf16 135 n 2, 9.50 × (9.00 – 10.00); compiled 2.0 s, warm-up 0.5 s, not counted",
     ]
 
 

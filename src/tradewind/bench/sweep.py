@@ -24,7 +24,7 @@ from tradewind.errors import Mistake, nearest
 
 Found = dict[str, Any]
 
-OURS, RIVAL, EAGER = "Tradewind", "joblib", "eager, one after the other"
+OURS, RIVAL, EAGER = "Tradewind", "joblib", "eager, data on the device"
 GROWTH_ROUNDS = 2
 FOREIGN = "tradewind.bench.sweep_module:Residual"
 RATES = (5e-4, 7e-4, 1e-3, 1.4e-3, 2e-3, 2.8e-3, 4e-3, 5.6e-3)
@@ -35,12 +35,12 @@ class Sizes:
     """What is trained here: sized so that a part takes minutes, on a GPU less."""
 
     sweep: Sweep
-    ordinary: Sweep  # of which the ordinary ways are measured; every further network takes as long
+    ordinary: Sweep  # of which the ordinary ways are measured, as torch computes by itself; more take as much longer
     foreign: Sweep
     foreign_ordinary: Sweep
     growing: Sweep
     precisions: tuple[str, ...]
-    foreign_precisions: tuple[str, ...]  # torch's own for convolutions first, as the rival has it
+    foreign_precisions: tuple[str, ...]  # of both ways alike
     rounds: int
     foreign_rounds: int
     rounds_of: dict[str, int]  # where they are fewer
@@ -57,7 +57,7 @@ CPU = Sizes(
 _MANY = Sweep(RATES, seeds=8, epochs=8, train=138_963, validation=4096, test=4096, precision="bf16")
 _MODULES = Sweep(RATES, seeds=4, epochs=4, train=16_384, workload=FOREIGN)
 GPU = Sizes(
-    _MANY, replace(_MANY, rates=RATES[:1], seeds=1, epochs=2), _MODULES,
+    _MANY, replace(_MANY, rates=RATES[:1], seeds=1, epochs=2, precision="tf32"), _MODULES,
     replace(_MODULES, rates=RATES[:1], seeds=1, epochs=3),
     replace(_MANY, rates=RATES[:4], seeds=4, epochs=2, train=34_740), ("fp32", "bf16"), ("tf32", "bf16"), 2, 2,
     {"DataLoader": 1, RIVAL: 1, "Optuna": 1},
@@ -178,33 +178,36 @@ def foreign(here: Sizes) -> Found:
     """Networks of a user's own module: Tradewind beside one after the other, in interleaved rounds."""
     rounds = []
     for _ in range(here.foreign_rounds):
-        found = {EAGER: in_way("eager, data on the device", here.foreign_ordinary, {})}
+        found: dict[str, dict[str, Found]] = {}
         for precision in here.foreign_precisions:
-            found[f"{OURS}, {precision}"] = in_way(OURS, replace(here.foreign, precision=precision), {})
-        for sample in found.values():
-            del sample["losses"]  # its dropout draws as torch does, ours by counter
+            found[precision] = {
+                EAGER: in_way(EAGER, replace(here.foreign_ordinary, precision=precision), {}),
+                OURS: in_way(OURS, replace(here.foreign, precision=precision), {}),
+            }
+            for sample in found[precision].values():
+                del sample["losses"]  # its dropout draws as torch does, ours by counter
         rounds.append(found)
     return {"sweep": asdict(here.foreign), "rounds": rounds}
 
 
 def foreign_page(found: Found) -> list[str]:
-    """Samples per second of all, and their ratio to one after the other."""
+    """Samples per second of both, and their ratio."""
     sweep, rounds = found["sweep"], found["rounds"]
     lines = [
         f"{len(sweep['rates']) * sweep['seeds']} residual networks (BatchNorm, dropout, 32×32×3), "
         f"batch {sweep['batch_size']}: samples/s over all networks",
     ]
-    for name in rounds[0]:
-        rates = [each[name]["samples_per_s"] for each in rounds]
-        line = f"{name:28s} {median(rates):11,.0f}   n {len(rates)}"
-        if name != EAGER:
-            ratios = [rate / each[EAGER]["samples_per_s"] for rate, each in zip(rates, rounds, strict=True)]
-            times = rounds[0][name]["times"]
-            line += (
-                f", {median(ratios):.2f} × ({min(ratios):.2f} – {max(ratios):.2f}); "
-                f"compiled {times['compile_s']:.1f} s, warm-up {times['warmup_s']:.1f} s, not counted"
-            )
-        lines.append(line)
+    for precision in rounds[0]:
+        pairs = [each[precision] for each in rounds]
+        ratios = [pair[OURS]["samples_per_s"] / pair[EAGER]["samples_per_s"] for pair in pairs]
+        times = pairs[0][OURS]["times"]
+        for name in pairs[0]:
+            rate = median(pair[name]["samples_per_s"] for pair in pairs)
+            lines.append(f"{name:28s} {precision:5s} {rate:11,.0f}   n {len(pairs)}")
+        lines[-1] += (
+            f", {median(ratios):.2f} × ({min(ratios):.2f} – {max(ratios):.2f}); "
+            f"compiled {times['compile_s']:.1f} s, warm-up {times['warmup_s']:.1f} s, not counted"
+        )
     return lines
 
 

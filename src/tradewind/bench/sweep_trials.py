@@ -110,6 +110,7 @@ def plain_epochs(
     import torch
 
     from tradewind.train.plain import clock
+    from tradewind.train.precision import computing
 
     workload, inputs = sweep.made(), held[0]
     with SEEDING:
@@ -121,12 +122,14 @@ def plain_epochs(
         model.train()
         for x, y in batches(epoch):
             optimizer.zero_grad()
-            workload.loss(model(x.to(inputs.device)), y.to(inputs.device), config).backward()
+            with computing(sweep.precision, inputs.device):
+                workload.loss(model(x.to(inputs.device)), y.to(inputs.device), config).backward()
             optimizer.step()
         seconds = clock(inputs.device) - began
         model.eval()
-        with torch.no_grad():
-            yield seconds, torch.cat([model(x) for x in torch.split(inputs, VALIDATION_BATCH)])
+        with torch.no_grad(), computing(sweep.precision, inputs.device):
+            outputs = torch.cat([model(x) for x in torch.split(inputs, VALIDATION_BATCH)])
+        yield seconds, outputs
 
 
 def tensors(split: Split, device: str = "cpu") -> Held:
