@@ -562,15 +562,16 @@ def trial(config):
 
 @needs_mpi
 def test_ranks_killed_amid_many_short_trials_do_not_keep_the_run_from_its_end(jobs: Jobs) -> None:
-    jobs.study(4000, 0.0, WORDY)  # bundles of them are messages that a killed rank leaves half sent
+    jobs.study(8000, 0.0, WORDY)  # bundles of them are messages that a killed rank leaves half sent
     job = jobs.start("--quiet", ranks=4, launch=("--with-ft", "ulfm"))
     jobs.wait_for_records(200, job)
+    ranks = jobs.ranks()
     for rank in (3, 1):
-        jobs.ranks()[rank].kill()
+        ranks[rank].kill()
         time.sleep(0.4)
-    assert len(jobs.recorded()) < 4000
+    assert len(jobs.recorded()) < 8000
     jobs.finish(job, within_s=40)
-    assert sorted(jobs.recorded()) == list(range(4000))
+    assert sorted(jobs.recorded()) == list(range(8000))
 
 
 @needs_mpi
