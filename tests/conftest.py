@@ -45,6 +45,16 @@ def one_thread() -> Iterator[None]:
         yield
 
 
+@pytest.fixture(scope="module")
+def one_core() -> Iterator[None]:
+    """For all tests of a module: two threads beside another busy process wait for each other."""
+    cores = os.sched_getaffinity(0)
+    os.sched_setaffinity(0, {min(cores)})
+    with tradewind.machine.one_thread():
+        yield
+    os.sched_setaffinity(0, cores)
+
+
 @pytest.fixture
 def cli(tmp_path: Path) -> Cli:
     """`cli("run", study, "--quiet")`: the installed command, in this test's folder, without a terminal."""

@@ -24,7 +24,7 @@ import torch
 import tradewind
 from tradewind.augment.affine import Augmentation, transform
 from tradewind.errors import DataError, WorkloadError
-from tradewind.machine import cores
+from tradewind.machine import cores, one_thread
 from tradewind.train import ahead, batches, recipe
 from tradewind.train.ahead import Stored, checksum, stored
 from tradewind.train.batches import Samples, TrainingBatches, balanced_rows, batches_of, prepared
@@ -47,10 +47,8 @@ def own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]
     monkeypatch.setenv("TRADEWIND_CACHE", str(tmp_path / "cache"))
     monkeypatch.setattr(ahead, "CHUNK_BYTES", 64 << 10)
     monkeypatch.setattr(recipe, "PIECE_BYTES", 16 << 10)
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield tmp_path / "cache"
-    torch.set_num_threads(before)
+    with one_thread():
+        yield tmp_path / "cache"
 
 
 def some_data(count: int = 200, side: int = 8, last: bool = True, seed: int = 0) -> Data:

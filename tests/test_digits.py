@@ -6,7 +6,6 @@ import math
 import os
 import wave
 from collections import Counter
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -46,15 +45,7 @@ CONV = [
 ]
 
 
-@pytest.fixture(autouse=True, scope="module")
-def one_core() -> Iterator[None]:
-    """Two threads beside another busy process wait for each other."""
-    cores, threads = os.sched_getaffinity(0), torch.get_num_threads()
-    os.sched_setaffinity(0, {min(cores)})
-    torch.set_num_threads(1)
-    yield
-    os.sched_setaffinity(0, cores)
-    torch.set_num_threads(threads)
+pytestmark = pytest.mark.usefixtures("one_core")
 
 
 def layers_of(network: nn.Module) -> list[tuple[str, tuple[int, ...], int]]:

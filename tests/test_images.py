@@ -5,7 +5,6 @@ from __future__ import annotations
 import builtins
 import os
 from collections import Counter
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -29,15 +28,7 @@ SHARED = Path(os.environ.get("TRADEWIND_DATA", Path(__file__).parents[2] / "shar
 USUAL = {name: known.default for name, known in Images.defaults.items()} | {"seed": 0, "data_seed": 0}
 
 
-@pytest.fixture(autouse=True, scope="module")
-def one_core() -> Iterator[None]:
-    """Two threads beside another busy process wait for each other."""
-    cores, threads = os.sched_getaffinity(0), torch.get_num_threads()
-    os.sched_setaffinity(0, {min(cores)})
-    torch.set_num_threads(1)
-    yield
-    os.sched_setaffinity(0, cores)
-    torch.set_num_threads(threads)
+pytestmark = pytest.mark.usefixtures("one_core")
 
 
 def network(workload: Images, seed: int = 0, **options: Any) -> ImageNetwork:

@@ -164,7 +164,8 @@ def workers() -> Iterator[Workers]:
 
 
 @pytest.fixture(autouse=True)
-def one_thread() -> Iterator[None]:
+def own_threads() -> Iterator[None]:
+    """A trainer sets their number for its process."""
     before = torch.get_num_threads()
     yield
     torch.set_num_threads(before)

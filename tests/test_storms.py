@@ -15,6 +15,7 @@ import pytest
 import torch
 from torch.nn import functional
 
+from tradewind import machine
 from tradewind.errors import DataError
 from tradewind.workloads import storms, supercell
 from tradewind.workloads.networks import StormNetwork
@@ -54,10 +55,8 @@ PATCH_MAXIMA = (0.0193, 0.0656, 0.1583, 0.2895, 0.4324, 0.5636, 0.6717, 0.7528, 
 @pytest.fixture(autouse=True, scope="module")
 def one_thread() -> Iterator[None]:
     """Two threads beside another busy process wait for each other."""
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(threads)
+    with machine.one_thread():
+        yield
 
 
 @pytest.fixture(scope="module")

@@ -17,7 +17,7 @@ import numba
 import numpy as np
 
 from tradewind.augment.affine import ANGLE, MIRROR, MIRRORED_AXIS, SHIFT_X, SHIFT_Y, ZOOM, Augmentation, Vectors
-from tradewind.augment.lanes import LANES, blend_lanes, compiled, copy_lanes
+from tradewind.augment.lanes import LANES, blend_lanes, compiled, copy_lanes, njit
 from tradewind.augment.options import EDGES
 from tradewind.noise import GOLDEN, MIX
 
@@ -61,9 +61,6 @@ def augmented_rows(
     return out
 
 
-_njit: Any = numba.njit  # some versions come with types, too strict for signatures; some with none
-
-
 @cache
 def kernel() -> Callable[..., None]:
     """The compiled pass over a batch."""
@@ -79,7 +76,7 @@ def kernel() -> Callable[..., None]:
 
 def _part(function: Function) -> Function:
     """A piece of the kernel, compiled with it."""
-    found: Function = _njit(**_HOW)(function)
+    found: Function = njit(**_HOW)(function)
     return found
 
 

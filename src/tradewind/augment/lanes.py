@@ -17,6 +17,9 @@ LANES = 4
 _four = ir.VectorType(ir.FloatType(), LANES)
 
 
+njit: Any = numba.njit  # some versions come with types, too strict for signatures; some with none
+
+
 def instruction(function: Callable[..., Any]) -> Any:
     """numba's decorator, whose types differ from version to version."""
     return extending.intrinsic(function)
@@ -24,7 +27,6 @@ def instruction(function: Callable[..., Any]) -> Any:
 
 def compiled(function: Callable[..., None], kinds: Any, how: dict[str, Any]) -> Callable[..., None]:
     """Seconds the first time on a machine, later read from numba's cache."""
-    njit: Any = numba.njit  # some versions come with types, too strict for signatures; some with none
     try:
         found: Callable[..., None] = njit(kinds, cache=True, **how)(function)
     except Exception:

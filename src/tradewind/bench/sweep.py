@@ -35,7 +35,7 @@ class Sizes:
     """What is trained here: sized so that a part takes minutes, on a GPU less."""
 
     sweep: Sweep
-    ordinary: Sweep  # of which the ordinary ways are measured, as torch computes by itself; more take as much longer
+    ordinary: Sweep  # of which the ordinary ways are measured; every further network takes as long
     foreign: Sweep
     foreign_ordinary: Sweep
     growing: Sweep
@@ -52,7 +52,7 @@ _FOREIGN = Sweep(RATES, epochs=2, train=2048, workload=FOREIGN)
 CPU = Sizes(
     _STORMS, _STORMS, _FOREIGN, replace(_FOREIGN, rates=RATES[:2]),
     Sweep(RATES[:4], epochs=2, train=2048, validation=512, test=512), ("fp32",), ("fp32",), 5, 3,
-    {"DataLoader": 2, "eager, data on the device": 2, "Optuna": 2},
+    {"DataLoader": 2, EAGER: 2, "Optuna": 2},
 )  # fmt: skip
 _MANY = Sweep(RATES, seeds=8, epochs=8, train=138_963, validation=4096, test=4096, precision="bf16")
 _MODULES = Sweep(RATES, seeds=4, epochs=4, train=16_384, workload=FOREIGN)

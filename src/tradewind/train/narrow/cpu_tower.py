@@ -89,21 +89,15 @@ class CpuTower:
         m, count, last = len(params[0]), len(x), layers[-1]
         images, out = x.permute(0, 2, 3, 1).contiguous(), x.new_empty((m, count, *last.size, last.outputs))
         weights = [weight.permute(0, 3, 4, 2, 1).contiguous() for weight in params[::2]]
+        pairs = list(zip(weights, params[1::2], strict=True))
+        flat = [[(_flat(weight[k]), _flat(bias[k])) for weight, bias in pairs] for k in range(m)]
         for begin in range(0, max(1, count), max(1, count) if keeps else BLOCK):  # a member of a gang may have none
             part = images[begin : count if keeps else begin + BLOCK]
             room = self._room(layers, len(part), m if keeps else 1)
-            self._forth(room, part, weights, params[1::2], out[:, begin : begin + len(part)], keeps)
+            room.take(part)
+            for number, mine in enumerate(flat):
+                room.forth(number if keeps else 0, mine, out[number, begin : begin + len(part)])
         return out.permute(0, 1, 4, 2, 3), Kept(room, room.uses, params[::2]) if keeps else None
-
-    def _forth(
-        self, room: Room, x: torch.Tensor, weights: Sequence[torch.Tensor], biases: Sequence[torch.Tensor],
-        out: torch.Tensor, keeps: bool,
-    ) -> None:  # fmt: skip
-        pairs = list(zip(weights, biases, strict=True))
-        params = [[(_flat(weight[k]), _flat(bias[k])) for weight, bias in pairs] for k in range(len(out))]
-        room.take(x)
-        for number, mine in enumerate(params):
-            room.forth(number if keeps else 0, mine, out[number])
 
     def backward(self, gradient: torch.Tensor, kept: Kept) -> list[torch.Tensor]:
         """The gradients of all parameters."""
