@@ -55,7 +55,7 @@ CPU = Sizes(
     {"DataLoader": 2, EAGER: 2, "Optuna": 2},
 )  # fmt: skip
 _MANY = Sweep(RATES, seeds=8, epochs=8, train=138_963, validation=4096, test=4096, precision="bf16")
-_MODULES = Sweep(RATES, seeds=4, epochs=4, train=16_384, workload=FOREIGN)
+_MODULES = Sweep(RATES, seeds=4, epochs=20, train=16_384, workload=FOREIGN)
 GPU = Sizes(
     _MANY, replace(_MANY, rates=RATES[:1], seeds=1, epochs=2, precision="tf32"), _MODULES,
     replace(_MODULES, rates=RATES[:1], seeds=1, epochs=3),

@@ -39,8 +39,8 @@ from tradewind.workloads.contract import Workload
 
 PAYS = 0.9  # of the time alone: less gained is not worth the memory
 MEASURED_STEPS = 3
-COMPILING_S = 25.0  # about what it takes
-COMPILED_SAVES = 0.35  # of the time of a step, at the least
+COMPILING_S, BUILDING_S = 25.0, 10.0  # about what torch.compile takes, and the kernels of our own convolutions
+BUILT_SAVES = 0.35  # of the time of a step, at the least
 MAKING = threading.Lock()  # of graphs, where packs train beside each other: what traces and compiles is one for all
 
 
@@ -83,30 +83,33 @@ class PackTraining:
 
     def check(self) -> None:
         """Raises Unstackable unless these networks can be trained as one, and are the faster for it."""
-        if (kind := self._kind()) in self._slower:  # looking takes longer than an epoch of a small network
-            raise Unstackable(self._slower[kind])
-        batch = next(self._sets.train.epoch(0))
-        if len(self.members) > 1 and (reason := self._why_slower(batch)):
-            self._slower[kind] = reason
+        if reason := self._slower.get(self._kind()):  # looking takes longer than an epoch of a small network
             raise Unstackable(reason)
+        batch = next(self._sets.train.epoch(0))
+        if len(self.members) > 1 and self._device.type == "cpu":  # first, since checking takes longer
+            self._measure(batch)
         self._stack.check(self._models, batch, [member.config for member in self.members], self._config())
 
-    def _why_slower(self, batch: Batch) -> str:
-        """What a step takes as one and alone, if that does not pay; measured first, since checking takes longer."""
-        single = Stack(self._models[:1], [self.members[0].seed], self._workload, self._precision)
-        alone_s = self._step_s(single, batch, self.members[0].config)
+    def _measure(self, batch: Batch) -> None:
+        alone_s = self._step_s(self._single(), batch, self.members[0].config)
         try:
-            together_s = self._step_s(self._stack, batch, self._config()) / len(self.members)
-        except torch.OutOfMemoryError:
-            raise
+            together_s = self._step_s(self._stack, batch, self._config())
         except Exception:
-            return ""  # the check tells why
-        if together_s <= PAYS * alone_s:
-            return ""
-        return (
-            f"a step takes {together_s * 1e3:.2f} ms for each of {len(self.members)} as one, "
-            f"{alone_s * 1e3:.2f} ms alone"
+            return  # the check tells why
+        self._compare(together_s, alone_s)
+
+    def _single(self) -> Stack:
+        return Stack(self._models[:1], [self.members[0].seed], self._workload, self._precision)
+
+    def _compare(self, together_s: float, alone_s: float) -> None:
+        """Raises Unstackable where a step of all takes not so much less than one after the other."""
+        each_s = together_s / len(self.members)
+        if each_s <= PAYS * alone_s:
+            return
+        reason = self._slower[self._kind()] = (
+            f"a step takes {each_s * 1e3:.2f} ms for each of {len(self.members)} as one, {alone_s * 1e3:.2f} ms alone"
         )
+        raise Unstackable(reason)
 
     def _kind(self) -> str:
         """All that the speed of a step depends on."""
@@ -118,17 +121,23 @@ class PackTraining:
         seconds = []
         for _ in range(MEASURED_STEPS):
             began = clock(self._device)
-            torch.autograd.grad(stack.losses(batch, config).sum(), stack.rows)
+            stack.gradients(stack.losses(batch, config))
             seconds.append(clock(self._device) - began)
         stack.buffers = kept
         return min(seconds)
 
     def start(self) -> Steps:
-        """Take up what was kept, and make the steps."""
+        """Take up what was kept, and make the steps; raises Unstackable where their graphs are slower than alone."""
         for number, member in enumerate(self.members):
             if member.progress.epoch:
                 self._checkpoints.restore(number, member)
-        return self._steps()
+        steps = self._steps()
+        if len(self.members) > 1 and steps.captured and not self._stack.fuses:  # our kernels are made for many
+            single, config = self._single(), self.members[0].config
+            alone = Steps(single, Stacked(single.rows, [config]), self._sets.train, config)
+            if alone.captured:
+                self._compare(steps.step_s, alone.step_s)
+        return steps
 
     def run(self, steps: Steps) -> list[Outcome]:
         """Train until every trial has ended."""
@@ -146,22 +155,30 @@ class PackTraining:
             self._checkpoints.save(self.members)
 
     def _steps(self) -> Steps:
-        """The steps from here on; compiled where that is expected to pay for itself, and does."""
-        about = self._stack, self._optimizer, self._sets.train, self._config()
+        """The steps from here on; what takes long to build is built where that is expected to pay, and kept if so."""
+        train, stack = self._sets.train, self._stack
+        about = stack, self._optimizer, train, self._config()
         began = clock(self._device)
         steps = Steps(*about)
         self._warmup_s += clock(self._device) - began
         epochs = max(member.epochs_left for member in self.members)
-        if (
-            self._stack.fuses  # what is left besides our kernels is little
-            or epochs * self._sets.train.count / self._sets.train.batch_size * steps.step_s * COMPILED_SAVES
-            < COMPILING_S
-        ):
-            return steps
+        saved_s = epochs * train.count / train.batch_size * steps.step_s * BUILT_SAVES
+        if stack.fuses or stack.folds or saved_s < (BUILDING_S if stack.foldable else COMPILING_S):
+            return steps  # what is left besides our kernels is little
         began = clock(self._device)
-        compiled = Steps(*about, compiled=True)
+        try:
+            if stack.foldable:
+                stack.fold(next(train.epoch(0)), self._config())
+            built = Steps(*about, compiled=not stack.foldable)
+        except Unstackable as reason:
+            print(f"without kernels of our own: {reason}")
+            stack.unfold()
+            return steps
         self._compile_s += clock(self._device) - began
-        return compiled if 0 < compiled.step_s < steps.step_s else steps
+        if 0 < built.step_s < steps.step_s:
+            return built
+        stack.unfold()
+        return steps
 
     def _epoch(self, steps: Steps) -> None:
         self._tested = None

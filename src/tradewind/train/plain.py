@@ -20,7 +20,7 @@ from tradewind.train.held import Remembered, hold
 from tradewind.train.judgement import all_finite, on_target
 from tradewind.train.optim import learning_rate, make_optimizer
 from tradewind.train.parallel.meters import Busy, Tally
-from tradewind.train.precision import computing, kept_in, resolved
+from tradewind.train.precision import computing, kept_in, products, resolved
 from tradewind.workloads.contract import Data, Workload
 
 EVALUATION_BATCH = 2048
@@ -60,7 +60,8 @@ def train(trial: Trial, workload: Workload, data: Data, task: Task, report: Repo
             with computing(precision, device):
                 outputs = model(batch.inputs)
             loss = workload.loss(outputs.to(dtype), batch.targets, config)
-            loss.backward()  # type: ignore[no-untyped-call]
+            with products(precision):
+                loss.backward()  # type: ignore[no-untyped-call]
             optimizer.step()
             total += loss.detach() * len(batch.targets)  # stays on the device: no waiting inside an epoch
         epoch_s = clock(device) - began

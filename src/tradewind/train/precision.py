@@ -22,11 +22,17 @@ def kept_in(precision: str) -> torch.dtype:
 
 @contextmanager
 def computing(precision: str, device: torch.device) -> Iterator[None]:
-    """Products inside are computed so; fp32 means it, though torch's convolutions use tf32 unless told."""
+    """The way forth: products inside are computed so, from values that are cast to it."""
+    with products(precision), torch.autocast(device.type, torch.bfloat16, enabled=precision == "bf16"):
+        yield
+
+
+@contextmanager
+def products(precision: str) -> Iterator[None]:
+    """The way back, which casts nothing: fp32 means it, though torch's convolutions use tf32 unless told."""
     before = torch.backends.cuda.matmul.allow_tf32, torch.backends.cudnn.allow_tf32
     torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = precision == "tf32"
     try:
-        with torch.autocast(device.type, torch.bfloat16, enabled=precision == "bf16"):
-            yield
+        yield
     finally:
         torch.backends.cuda.matmul.allow_tf32, torch.backends.cudnn.allow_tf32 = before

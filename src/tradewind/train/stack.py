@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import time
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -14,8 +15,9 @@ from torch.func import functional_call, vmap
 from tradewind.pack import Config
 from tradewind.train.batches import Batch, Samples
 from tradewind.train.dropout import KeyedDropout, keyed, set_samples
+from tradewind.train.folding import Convolve, Folding, foldable
 from tradewind.train.narrow.fusing import fused, has_kernels
-from tradewind.train.precision import computing
+from tradewind.train.precision import computing, products
 from tradewind.workloads.contract import Workload
 
 # a gradient in the stack and alone may differ by this share of its largest element
@@ -24,6 +26,10 @@ CLOSE = {"fp64": 1e-9, "fp32": 2e-3, "tf32": 2e-2, "bf16": 1e-1}
 
 class Unstackable(Exception):
     """Why networks can't be trained as one."""
+
+
+class Differs(Unstackable):
+    """They give something else as one than alone."""
 
 
 class Stack:
@@ -59,6 +65,8 @@ class Stack:
         self._fused = fused(self._model, device.type) if has_kernels(device, precision) else None
         self.compile_s = time.perf_counter() - began if self.fusable else 0.0
         self.fuses = self.fusable  # whether our own kernels are at the front
+        self.foldable = len(models) > 1 and foldable(self._model, device, precision)
+        self._convolve: Convolve | None = None
 
     @property
     def fusable(self) -> bool:
@@ -83,6 +91,12 @@ class Stack:
         numbers = torch.arange(len(self), device=self.rows.device)
         losses: torch.Tensor = vmap(loss)(self._outputs(batch.inputs), numbers)
         return losses
+
+    def gradients(self, losses: torch.Tensor) -> torch.Tensor:
+        """Of every network's loss, in rows as the parameters are."""
+        with products(self._precision):
+            (found,) = torch.autograd.grad(losses.sum(), self.rows)
+        return found
 
     @torch.no_grad()
     def predict(self, samples: Samples, batch: int) -> torch.Tensor:
@@ -119,19 +133,65 @@ class Stack:
     def check(self, models: Sequence[nn.Module], batch: Batch, configs: Sequence[Config], config: Config) -> None:
         """Compare every network's gradient and buffers with those alone; raises Unstackable where they differ."""
         try:
-            self._check(models, batch, configs, config)
-        except Unstackable as reason:
             if not self.fusable:
+                self._check(models, batch, configs, config)
+                return
+            try:
+                self._check(models, batch, configs, config)
+            except Unstackable as reason:
+                print(f"without kernels of our own: {reason}")
+                self._fused, self.fuses = None, False
+                self._check(models, batch, configs, config)
+        except Differs:
+            if not self._agrees_exactly(models, batch, configs, config):
                 raise
-            print(f"without kernels of our own: {reason}")
-            self._fused, self.fuses = None, False
-            self._check(models, batch, configs, config)
+
+    def _agrees_exactly(self, models: Sequence[nn.Module], batch: Batch, configs: Any, config: Config) -> bool:
+        """Whether it was rounding: in float64 nothing falls on the other side of a ReLU. Two networks show it."""
+        few = [copy.deepcopy(model).double() for model in models[:2]]
+        columns = {name: _double(value[:2]) for name, value in config.items() if isinstance(value, torch.Tensor)}
+        exact = replace(batch, inputs=_double(batch.inputs), targets=_double(batch.targets))
+        try:
+            stack = Stack(few, [0] * len(few), self._workload, "fp64")  # their dropout layers have their seeds
+            stack._check(few, exact, configs[:2], {**config, **columns})
+        except torch.OutOfMemoryError:
+            raise
+        except Exception:
+            return False
+        return True
+
+    def fold(self, batch: Batch, config: Config) -> None:
+        """Leave convolutions to our own kernels; raises Unstackable where they fail, or one gives something else."""
+        from tradewind.train.narrow import grouped  # Triton is not everywhere
+
+        kept = {name: value.clone() for name, value in self.buffers.items()}
+        self._convolve = grouped.compared
+        try:
+            self.losses(batch, config)
+        except torch.OutOfMemoryError:
+            raise
+        except Exception as error:
+            self._convolve = None
+            raise Unstackable(f"{type(error).__name__}: {error}".splitlines()[0]) from error
+        finally:
+            for name, value in kept.items():
+                self.buffers[name].copy_(value)  # in place: graphs hold them
+        self._convolve = grouped.convolved
+
+    def unfold(self) -> None:
+        """Leave them to torch, from here on."""
+        self._convolve, self.foldable = None, False
+
+    @property
+    def folds(self) -> bool:
+        """Whether convolutions are by our own kernels."""
+        return self._convolve is not None
 
     def _check(self, models: Sequence[nn.Module], batch: Batch, configs: Sequence[Config], config: Config) -> None:
         kept = {name: value.clone() for name, value in self.buffers.items()}
         remembered = _remembered(self._model)
         try:
-            (stacked,) = torch.autograd.grad(self.losses(batch, config).sum(), self.rows)
+            stacked = self.gradients(self.losses(batch, config))
         except torch.OutOfMemoryError:
             raise  # the pack is too large, not unstackable
         except Exception as error:
@@ -154,7 +214,8 @@ class Stack:
             outputs = model(batch.inputs).to(self.rows.dtype)
         own = dict(model.named_parameters())
         loss = self._workload.loss(outputs, batch.targets, config)
-        found = torch.autograd.grad(loss, [own[name] for name in self._shapes], allow_unused=True)
+        with products(self._precision):
+            found = torch.autograd.grad(loss, [own[name] for name in self._shapes], allow_unused=True)
         for name, gradient in zip(self._shapes, found, strict=True):
             if gradient is None:  # torch's optimisers leave it alone; a row of zeros would decay
                 raise Unstackable(f"{name}: takes no part in the loss")
@@ -163,7 +224,7 @@ class Stack:
     def _compare(self, what: str, one: torch.Tensor, other: torch.Tensor) -> None:
         one, other = one.double(), other.double()
         if not (one - other).abs().max() <= CLOSE[self._precision] * one.abs().max() + 1e-12:
-            raise Unstackable(f"{what} in the stack is not the one alone")
+            raise Differs(f"{what} in the stack is not the one alone")
 
     def _parameters(self) -> dict[str, torch.Tensor]:
         return dict(zip(self._shapes, self.split(self.rows), strict=True))
@@ -182,8 +243,13 @@ class Stack:
             if len(self) == 1:  # stacking a single one costs time and gives nothing
                 alone = {name: value.squeeze(0) for name, value in state.items()}  # [0] fills a gradient with zeros
                 return one(alone, self._words[0], self._rates[0])[None].to(self.rows.dtype)
-            outputs: torch.Tensor = vmap(one, randomness="error")(state, self._words, self._rates)
+            with Folding(self._convolve):
+                outputs: torch.Tensor = vmap(one, randomness="error")(state, self._words, self._rates)
             return outputs.to(self.rows.dtype)
+
+
+def _double(value: torch.Tensor) -> torch.Tensor:
+    return value.double() if value.is_floating_point() else value
 
 
 def _remembered(model: nn.Module) -> dict[str, Any]:

@@ -83,8 +83,7 @@ class Steps:
 
     def _step(self, batch: Batch) -> None:
         losses = self._losses(batch, self._config)
-        (gradients,) = torch.autograd.grad(losses.sum(), self._stack.rows)
-        self._optimize(self._stack.rows, gradients, self._rates)
+        self._optimize(self._stack.rows, self._stack.gradients(losses), self._rates)
         self._total += losses.detach() * len(batch.targets)
 
     def _capturable(self) -> bool:

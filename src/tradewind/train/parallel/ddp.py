@@ -64,10 +64,10 @@ class Ddp:
         outputs = replica.outputs(batch, count > 0, self._model)
         if count:
             loss = replica.loss(outputs, batch.targets)
-            (loss * (count / whole)).backward()  # type: ignore[no-untyped-call]
+            replica.back(loss * (count / whole))
         else:
             loss = outputs.sum() * 0.0
-            loss.backward()  # type: ignore[no-untyped-call]
+            replica.back(loss)
         replica.optimizer.step()
         return loss.detach() * count
 

@@ -83,7 +83,7 @@ class Dp:
                     self._links.send([slope if len(slope) else torch.zeros_like(pieces[rank])], rank, "outputs")
             self._links.wait()
         replica.optimizer.zero_grad(set_to_none=True)
-        outputs.backward(slopes[own])  # type: ignore[no-untyped-call]
+        replica.back(outputs, slopes[own])
         self._reduce()
         replica.optimizer.step()
         return loss.detach() * whole
@@ -129,7 +129,7 @@ class Dp:
             self._links.receive([slopes], 0)
             self._links.wait()
         replica.optimizer.zero_grad(set_to_none=True)
-        outputs.backward(slopes)  # type: ignore[no-untyped-call]
+        replica.back(outputs, slopes)
         with self._tally.exchanging():
             self._links.send(self._gradients(), 0, "gradients")
             self._links.wait()

@@ -13,7 +13,7 @@ from tradewind.pack import Config
 from tradewind.train.batches import Batch, TrainingBatches
 from tradewind.train.dropout import KeyedDropout, set_samples
 from tradewind.train.parallel.statistics import SharedBatchNorm
-from tradewind.train.precision import computing, kept_in
+from tradewind.train.precision import computing, kept_in, products
 from tradewind.workloads.contract import Workload
 
 TRIED = 64  # samples by which a loss is looked at
@@ -46,6 +46,11 @@ class Replica:
     def loss(self, outputs: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
         """Of some samples."""
         return self.workload.loss(outputs, targets, self.config)
+
+    def back(self, outputs: torch.Tensor, slopes: torch.Tensor | None = None) -> None:
+        """The gradients of all that trains, from a loss or from its slopes by some outputs."""
+        with products(self.precision):
+            outputs.backward(slopes)  # type: ignore[no-untyped-call]
 
     def warm_up(self, batches: TrainingBatches) -> bool:
         """One step on a copy, random states left alone; whether an output may not depend on all that trains.
