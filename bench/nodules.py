@@ -53,7 +53,7 @@ def line(found: dict[str, Any]) -> str:
     losses = [epoch["validation_loss"] for epoch in found["curve"]]
     if not losses:
         return f"{found['state']}: {found.get('error')}"
-    reading = f"target {found['target']}, shrink {found['shrink']}, scale {found['scale']}, {found['correlations']} correlations"
+    reading = f"target {found['target']}, shrink {found['shrink']}, scale {found['scale']}, {found['correlations']}"
     speed = median(found["times"]["epoch_s"])
     return (
         f"{reading}: {found['state']}, {found['reason']}; {len(losses)} epochs in {found['times']['train_s']:.1f} s "
@@ -81,8 +81,8 @@ def main() -> None:
         samples.append(outcome(chosen, {"shrink": shrink, "scale": scale, "correlations": correlations}, target))
         print(line(samples[-1]), flush=True)
         if chosen.save:
-            heading = {"benchmark": "nodules", **about(), "max_epochs": chosen.max_epochs, "paper_epochs": PAPER_EPOCHS}
-            chosen.save.write_text(json.dumps({**heading, "samples": samples}, indent=1) + "\n")
+            found = {"max_epochs": chosen.max_epochs, "paper_epochs": PAPER_EPOCHS, "samples": samples}
+            chosen.save.write_text(json.dumps({"benchmark": "nodules", **about(), **found}, indent=1) + "\n")
     print(machine.name())
 
 
