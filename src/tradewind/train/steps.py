@@ -132,7 +132,8 @@ class Steps:
             except torch.OutOfMemoryError:
                 raise
             except RuntimeError as error:
-                print(f"steps one by one, since they make no CUDA graph: {str(error).splitlines()[0]}")
+                lost = "steps are not compiled" if self._compiled else "steps one by one, since they make no CUDA graph"
+                print(f"{lost}: {str(error).splitlines()[0]}")
                 return None
         return graph
 

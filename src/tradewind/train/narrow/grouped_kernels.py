@@ -7,7 +7,9 @@ sees networks as more channels, and the channels of one are a run of memory. A t
 network is a sum of small products, one for each tap of the kernel. The libraries do the groups of such a convolution
 one after the other, or without tensor cores.
 
-A residual network of 16 to 64 channels over 32×32 images, a batch of 128: 9.6 GFLOP a step in its convolutions.
+32 residual networks of 16 to 64 channels over 32×32 images, a batch of 128: 307 GFLOP a step in their convolutions,
+which take 4.1 of its 8.7 ms on an H200 in bf16: 74 TFLOP/s of about 790. From 16 to 16 channels, forth: 19 GFLOP and
+0.27 GB in 0.31 ms, 62 TFLOP/s and 0.9 TB/s of about 4. What limits is neither: every value is loaded for each of 9 taps.
 """
 
 from __future__ import annotations
