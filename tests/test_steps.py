@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from pathlib import Path
+from statistics import median
 from typing import Any
 
 import pytest
 import torch
 
+from tradewind import run
 from tradewind.folder import RunFolder
 from tradewind.pack import Outcome, Pack
 from tradewind.schedule.trials import Trials
@@ -147,3 +149,18 @@ def test_coarser_precisions_train_as_well_live_or_not(precision: str, tmp_path: 
 def test_auto_is_bf16_on_a_gpu_and_fp32_on_a_cpu() -> None:
     assert resolved("auto", torch.device("cuda")) == "bf16"
     assert resolved("auto", torch.device("cpu")) == "fp32"
+
+
+def test_the_first_epoch_and_the_first_test_of_a_process_have_no_set_up_in_them(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TRITON_CACHE_DIR", str(tmp_path / "kernels"))  # none are left from before
+    study = Study(
+        name="first", workload="storm", purpose="time", space={"batch_size": [128]},
+        data={"train": 40_083, "validation": 0, "test": 5000},
+        fixed={"epochs": 5, "device": "cuda", "precision": "bf16"},
+    )  # fmt: skip
+    times = run(study, tmp_path / "run", engine="processes").record(0)["times"]
+    first, *others = times["epoch_s"]
+    assert first <= 1.5 * median(others)  # the last batch is no whole one
+    assert times["test_s"] <= median(others)  # a quarter of a second at the most, where building takes one

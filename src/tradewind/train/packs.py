@@ -132,12 +132,23 @@ class PackTraining:
             if member.progress.epoch:
                 self._checkpoints.restore(number, member)
         steps = self._steps()
+        self._rehearse()
         if len(self.members) > 1 and steps.captured and not self._stack.fuses:  # our kernels are made for many
             single, config = self._single(), self.members[0].config
             alone = Steps(single, Stacked(single.rows, [config]), self._sets.train, config)
             if alone.captured:
                 self._compare(steps.step_s, alone.step_s)
         return steps
+
+    def _rehearse(self) -> None:
+        """On a GPU the first call of a kernel loads it, or builds it."""
+        if self._device.type != "cuda":
+            return
+        began = clock(self._device)
+        for samples in (self._sets.validation, self._sets.test):
+            if samples is not None and len(samples):
+                self._stack.rehearse(samples, EVALUATION_BATCH)
+        self._warmup_s += clock(self._device) - began
 
     def run(self, steps: Steps) -> list[Outcome]:
         """Train until every trial has ended."""

@@ -76,10 +76,14 @@ class Steps:
             self._place.zero_()
             for _ in range(len(order) // size):
                 self.replay()
-            if rest := len(order) % size:
-                places = self._batches.places(len(order) - rest, len(order))
-                self._step(self._batches.batch(order[-rest:], epoch, places=places))
+            self._rest(order, epoch)
         return self._total
+
+    def _rest(self, order: torch.Tensor, epoch: int) -> None:
+        """The step of what is left at the end, which is no whole batch."""
+        if rest := len(order) % self._batches.batch_size:
+            places = self._batches.places(len(order) - rest, len(order))
+            self._step(self._batches.batch(order[-rest:], epoch, places=places))
 
     def _step(self, batch: Batch) -> None:
         losses = self._losses(batch, self._config)
@@ -129,10 +133,11 @@ class Steps:
                 with torch.cuda.graph(graph, capture_error_mode="thread_local"):
                     self._device_step()
                 self.step_s = _replay_s(graph)
+                self._rest(self._order, 0)  # so that no epoch pays for its kernels
             except torch.OutOfMemoryError:
                 raise
             except RuntimeError as error:
-                lost = "steps are not compiled" if self._compiled else "steps one by one, since they make no CUDA graph"
+                lost = "not compiled" if self._compiled else "steps one by one, since they make no CUDA graph"
                 print(f"{lost}: {str(error).splitlines()[0]}")
                 return None
         return graph

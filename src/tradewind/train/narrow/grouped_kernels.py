@@ -9,7 +9,7 @@ one after the other, or without tensor cores.
 
 32 residual networks of 16 to 64 channels over 32×32 images, a batch of 128: 307 GFLOP a step in their convolutions,
 which take 4.1 of its 8.7 ms on an H200 in bf16: 74 TFLOP/s of about 790. From 16 to 16 channels, forth: 19 GFLOP and
-0.27 GB in 0.31 ms, 62 TFLOP/s and 0.9 TB/s of about 4. What limits is neither: every value is loaded for each of 9 taps.
+0.27 GB in 0.31 ms, 62 TFLOP/s and 0.9 TB/s of about 4. Neither limits: every value is loaded for each of 9 taps.
 """
 
 from __future__ import annotations
