@@ -59,7 +59,7 @@ def hold(data: Data, config: Config, device: torch.device, dtype: torch.dtype) -
 class Remembered:
     """Of one data set at a time; the samples used longest ago go when they are too many."""
 
-    slower: dict[str, str] = field(default_factory=dict)  # kinds of packs, and how much slower they were
+    slower: dict[str, str] = field(default_factory=dict)  # kinds of packs, and how much slower they were, if at all
     fronts: dict[str, bool] = field(default_factory=dict)  # kinds of networks, and whether our kernels can do theirs
     _data: Data | None = None
     _held: OrderedDict[str, Held] = field(default_factory=OrderedDict)

@@ -86,9 +86,13 @@ class PackTraining:
         if reason := self._slower.get(self._kind()):  # looking takes longer than an epoch of a small network
             raise Unstackable(reason)
         batch = next(self._sets.train.epoch(0))
-        if len(self.members) > 1 and self._device.type == "cpu":  # first, since checking takes longer
+        if self._unmeasured and self._device.type == "cpu":  # first, since checking takes longer
             self._measure(batch)
         self._stack.check(self._models, batch, [member.config for member in self.members], self._config())
+
+    @property
+    def _unmeasured(self) -> bool:
+        return len(self.members) > 1 and self._kind() not in self._slower
 
     def _measure(self, batch: Batch) -> None:
         alone_s = self._step_s(self._single(), batch, self.members[0].config)
@@ -103,13 +107,13 @@ class PackTraining:
 
     def _compare(self, together_s: float, alone_s: float) -> None:
         """Raises Unstackable where a step of all takes not so much less than one after the other."""
-        each_s = together_s / len(self.members)
-        if each_s <= PAYS * alone_s:
-            return
-        reason = self._slower[self._kind()] = (
-            f"a step takes {each_s * 1e3:.2f} ms for each of {len(self.members)} as one, {alone_s * 1e3:.2f} ms alone"
-        )
-        raise Unstackable(reason)
+        each_s, reason = together_s / len(self.members), ""
+        if each_s > PAYS * alone_s:
+            times = f"{each_s * 1e3:.2f} ms for each of {len(self.members)} as one, {alone_s * 1e3:.2f} ms alone"
+            reason = f"a step takes {times}"
+        self._slower[self._kind()] = reason
+        if reason:
+            raise Unstackable(reason)
 
     def _kind(self) -> str:
         """All that the speed of a step depends on."""
@@ -133,7 +137,7 @@ class PackTraining:
                 self._checkpoints.restore(number, member)
         steps = self._steps()
         self._rehearse()
-        if len(self.members) > 1 and steps.captured and not self._stack.fuses:  # our kernels are made for many
+        if self._unmeasured and steps.captured and not self._stack.fuses:  # our kernels are made for many
             single, config = self._single(), self.members[0].config
             alone = Steps(single, Stacked(single.rows, [config]), self._sets.train, config)
             if alone.captured:

@@ -139,18 +139,18 @@ class Stack:
 
     def check(self, models: Sequence[nn.Module], batch: Batch, configs: Sequence[Config], config: Config) -> None:
         """Compare every network's gradient and buffers with those alone; raises Unstackable where they differ."""
-        try:
-            if not self.fusable:
-                self._check(models, batch, configs, config)
-                return
+        about = models, batch, configs, config
+        if self.fusable:
             try:
-                self._check(models, batch, configs, config)
+                self._check(*about)
+                return
             except Unstackable as reason:
                 print(f"without kernels of our own: {reason}")
                 self._fused, self.fuses = None, False
-                self._check(models, batch, configs, config)
+        try:
+            self._check(*about)
         except Differs:
-            if not self._agrees_exactly(models, batch, configs, config):
+            if not self._agrees_exactly(*about):
                 raise
 
     def _agrees_exactly(self, models: Sequence[nn.Module], batch: Batch, configs: Any, config: Config) -> bool:
