@@ -23,6 +23,20 @@ Cli = Callable[..., subprocess.CompletedProcess[str]]
 WriteStudy = Callable[..., Path]
 
 
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    """Tests marked gpu are skipped where there is none."""
+    if item.get_closest_marker("gpu") and not tradewind.machine.gpus():
+        pytest.skip("no CUDA device")
+
+
+@pytest.fixture
+def cuda() -> Any:
+    """The GPU of a test that is marked so, as torch's device."""
+    import torch
+
+    return torch.device("cuda")
+
+
 @pytest.fixture(autouse=True, scope="session")
 def cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     """A data cache of this session, inherited by every process that a test starts."""

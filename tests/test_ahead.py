@@ -245,7 +245,6 @@ def test_a_store_is_brought_to_a_device_in_pieces(monkeypatch: pytest.MonkeyPatc
 
 
 @pytest.mark.gpu
-@pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device")
 def test_a_gpu_gets_the_samples_of_a_store(monkeypatch: pytest.MonkeyPatch) -> None:
     found = ahead_of_time(some_data(), data_multiplier=2)
     monkeypatch.setattr(batches, "TO_DEVICE_BYTES", 100_000)
@@ -257,7 +256,6 @@ def test_a_gpu_gets_the_samples_of_a_store(monkeypatch: pytest.MonkeyPatch) -> N
 
 
 @pytest.mark.gpu
-@pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device")
 def test_a_gpu_makes_the_store_of_a_trial_on_it_and_moves_samples_as_a_cpu_does() -> None:
     data, chosen = some_data(), config(augment="pre", data_multiplier=3)
     by_cpu, by_gpu = (prepared(data, chosen, torch.device(name))[0] for name in ("cpu", "cuda"))

@@ -559,7 +559,6 @@ def test_the_interval_of_a_median_is_between_order_statistics() -> None:
 
 
 @pytest.mark.gpu
-@pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device")
 def test_a_gpu_draws_the_same_numbers_and_moves_images_alike() -> None:
     index, images = torch.arange(1000), torch.randn(1000, 3, 32, 32)
     assert torch.equal(uniforms(3, 2, index.cuda(), 5).cpu(), uniforms(3, 2, index, 5))
@@ -569,7 +568,6 @@ def test_a_gpu_draws_the_same_numbers_and_moves_images_alike() -> None:
 
 
 @pytest.mark.gpu
-@pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device")
 @pytest.mark.parametrize(("shape", "augmentation", "vectors"), CASES)
 def test_the_compiled_way_on_a_gpu_agrees_with_the_plain_one(
     shape: tuple[int, int, int], augmentation: Augmentation, vectors: tuple[tuple[int, int], ...]
@@ -586,7 +584,6 @@ def test_the_compiled_way_on_a_gpu_agrees_with_the_plain_one(
 
 
 @pytest.mark.gpu
-@pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device")
 def test_a_cuda_graph_replays_the_moves_of_another_epoch() -> None:
     stored, index = torch.rand(64, 32, 32, 3).cuda(), torch.arange(64).cuda()
     live = Live(stored, True, 5, Augmentation(), WIND)
@@ -604,7 +601,6 @@ def test_a_cuda_graph_replays_the_moves_of_another_epoch() -> None:
 
 
 @pytest.mark.gpu
-@pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device")
 def test_a_store_of_bfloat16_gives_batches_of_bfloat16() -> None:
     stored, index = torch.rand(64, 32, 32, 3).cuda().bfloat16(), torch.arange(64).cuda()
     moved = Live(stored, True, 5, Augmentation(), WIND).batch(index, index, 1)

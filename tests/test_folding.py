@@ -21,13 +21,6 @@ SHAPES = {1: (6, 4), 2: (6, 4, 5, 3), 3: (6, 4, 2, 3, 2)}
 LAST = {4: torch.channels_last, 5: torch.channels_last_3d}
 
 
-@pytest.fixture
-def cuda() -> torch.device:
-    if not torch.cuda.is_available():
-        pytest.skip("no CUDA device")
-    return torch.device("cuda")
-
-
 def together(networks: list[nn.Module], x: torch.Tensor) -> tuple[torch.Tensor, Any]:
     """The outputs of networks for inputs that all see, and all that they hold in rows, as the outputs left it."""
     held = [{**dict(n.named_parameters()), **dict(n.named_buffers())} for n in networks]

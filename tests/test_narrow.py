@@ -52,13 +52,6 @@ SHAPES = [
 ]
 
 
-@pytest.fixture
-def cuda() -> torch.device:
-    if not torch.cuda.is_available():
-        pytest.skip("no CUDA device")
-    return torch.device("cuda")
-
-
 def parameters(m: int, channels: int, widths: Any, sides: Any, device: torch.device) -> list[torch.Tensor]:
     found = []
     for width, side in zip(widths, sides, strict=True):

@@ -22,12 +22,6 @@ from tradewind.train.trainer import Trainer
 pytestmark = pytest.mark.gpu
 
 
-@pytest.fixture(autouse=True)
-def _gpu() -> None:
-    if not torch.cuda.is_available():
-        pytest.skip("no CUDA device")
-
-
 def fit(folder: Path, space: dict[str, Any], alone: bool = False, **fixed: Any) -> list[Outcome]:
     data = {"train": 512, "validation": 64, "test": 128}
     trials = Trials(

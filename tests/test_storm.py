@@ -261,7 +261,6 @@ def test_a_little_training_tells_rotating_storms_from_others() -> None:
 
 
 @pytest.mark.gpu
-@pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device")
 def test_scores_and_loss_are_the_same_on_a_gpu() -> None:
     logits = torch.randn(500, generator=torch.Generator().manual_seed(0))
     targets = (logits + logits.flip(0) > 1).float()

@@ -319,7 +319,6 @@ def test_full_size_storms_are_as_hard_as_ncars() -> None:
 
 
 @pytest.mark.gpu
-@pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device")
 def test_a_gpu_makes_the_same_storms() -> None:
     here, labels = make_storms(9000, 2, fields=FIELDS)
     there, there_labels = make_storms(9000, 2, device="cuda", fields=FIELDS)

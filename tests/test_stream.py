@@ -119,7 +119,6 @@ def fit(folder: Path, **fixed: Any) -> list[Outcome]:
 
 
 @pytest.mark.gpu
-@pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device")
 @pytest.mark.parametrize(
     "given",
     [
