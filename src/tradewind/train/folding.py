@@ -88,7 +88,7 @@ class _Convolution(torch.autograd.Function):
         x = _folded(x, in_dims[0], m)
         if how.convolve is None or not all(LEAST <= channels <= MOST for channels in weight.shape[1:3]):
             return _apart(how.apply(x, weight.flatten(0, 1), bias, m), m)
-        found = how.convolve(x.contiguous(memory_format=torch.channels_last), weight, *how.even)
+        found = how.convolve(x, weight, *how.even)
         return _apart(found if bias is None else found + bias[:, None, None], m)
 
 

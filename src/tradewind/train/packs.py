@@ -187,7 +187,6 @@ class PackTraining:
             built = Steps(*about, compiled=not stack.foldable)
         except Unstackable as reason:
             print(f"without kernels of our own: {reason}")
-            stack.unfold()
             return steps
         self._compile_s += clock(self._device) - began
         if 0 < built.step_s < steps.step_s:

@@ -178,7 +178,7 @@ class Stack:
         except torch.OutOfMemoryError:
             raise
         except Exception as error:
-            self._convolve = None
+            self.unfold()
             raise Unstackable(f"{type(error).__name__}: {error}".splitlines()[0]) from error
         finally:
             for name, value in kept.items():
