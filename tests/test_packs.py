@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import subprocess
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -467,6 +468,21 @@ def test_a_pack_that_would_be_slower_is_trained_one_by_one(
     packed = here.packed()
     assert_all_same(here.plain(), packed)
     assert "networks one by one: a step takes " in capsys.readouterr().out
+
+
+def test_what_else_runs_on_the_machine_does_not_decide_whether_a_pack_pays(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(packs, "PAYS", 0.9)
+    here = storms(tmp_path, {"learning_rate": RATES[:4]}, epochs=1)
+    others = [subprocess.Popen([sys.executable, "-c", "while True: pass"]) for _ in range(6)]
+    try:
+        found = [outcome.facts["packed_with"] for _ in range(10) for outcome in here.packed().outcomes]
+    finally:
+        for other in others:
+            other.kill()
+            other.wait()
+    assert found == [3] * 40
 
 
 # Networks of one's own: nothing but what the guide for workloads asks for.
