@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import copy
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any
 
@@ -98,6 +99,16 @@ class Stack:
             (found,) = torch.autograd.grad(losses.sum(), self.rows)
         return found
 
+    @contextmanager
+    def untouched(self) -> Iterator[None]:
+        """What is tried inside leaves the buffers as they were."""
+        kept = {name: value.clone() for name, value in self.buffers.items()}
+        try:
+            yield
+        finally:
+            for name, value in kept.items():
+                self.buffers[name].copy_(value)  # in place: graphs hold them
+
     @torch.no_grad()
     def predict(self, samples: Samples, batch: int) -> torch.Tensor:
         """The outputs of every network for a whole split, (networks, samples, …)."""
@@ -171,18 +182,15 @@ class Stack:
         """Leave convolutions to our own kernels; raises Unstackable where they fail, or one gives something else."""
         from tradewind.train.narrow import grouped  # Triton is not everywhere
 
-        kept = {name: value.clone() for name, value in self.buffers.items()}
         self._convolve = grouped.compared
         try:
-            self.losses(batch, config)
+            with self.untouched():
+                self.losses(batch, config)
         except torch.OutOfMemoryError:
             raise
         except Exception as error:
             self.unfold()
             raise Unstackable(f"{type(error).__name__}: {error}".splitlines()[0]) from error
-        finally:
-            for name, value in kept.items():
-                self.buffers[name].copy_(value)  # in place: graphs hold them
         self._convolve = grouped.convolved
 
     def unfold(self) -> None:
@@ -195,10 +203,11 @@ class Stack:
         return self._convolve is not None
 
     def _check(self, models: Sequence[nn.Module], batch: Batch, configs: Sequence[Config], config: Config) -> None:
-        kept = {name: value.clone() for name, value in self.buffers.items()}
         remembered = _remembered(self._model)
         try:
-            stacked = self.gradients(self.losses(batch, config))
+            with self.untouched():
+                stacked = self.gradients(self.losses(batch, config))
+                after = {name: value.clone() for name, value in self.buffers.items()}
         except torch.OutOfMemoryError:
             raise  # the pack is too large, not unstackable
         except Exception as error:
@@ -206,7 +215,6 @@ class Stack:
         for name, value in _remembered(self._model).items():
             if remembered.get(name) != value:
                 raise Unstackable(f"{name}: changes as the network is called, and would be one for all")
-        after, self.buffers = self.buffers, kept
         gradients = self.split(stacked)
         for number, (model, own) in enumerate(zip(models, configs, strict=True)):
             alone = self._alone(model, batch, own)
