@@ -61,8 +61,7 @@ def trained(
     replica = made(trial.seed, workload, config, sets, tally)
     folder = RunFolder(Path(task.run_folder))
     checkpoints = Checkpoints(folder.checkpoint(trial.key), device)
-    way, sets.times["warmup_s"] = ready(replica, sets, group, tally)
-    held.callback(way.close)
+    way, sets.times["warmup_s"] = ready(replica, sets, group, tally, held)
     progress = restored(checkpoints, replica, group)
     resumed_at_epoch = progress.epoch
 
@@ -133,7 +132,9 @@ def made(seed: int, workload: Workload, config: Config, sets: Sets, tally: Tally
     return Replica(workload, config, model, optimizer, dropouts, norms, device, precision, compile_s)
 
 
-def ready(replica: Replica, sets: Sets, group: Group, tally: Tally) -> tuple[Ddp | Dp, float]:
+def ready(
+    replica: Replica, sets: Sets, group: Group, tally: Tally, held: contextlib.ExitStack
+) -> tuple[Ddp | Dp, float]:
     """The way that the config names, with all connections made; and the seconds that took."""
     began = time.perf_counter()
     unused = replica.warm_up(Parts.of_member(sets.train, group.rank, group.of))
@@ -141,6 +142,7 @@ def ready(replica: Replica, sets: Sets, group: Group, tally: Tally) -> tuple[Ddp
     if replica.config["parallel"] == "ddp":
         replica.check_mean(sets.train)
     way = WAYS[replica.config["parallel"]](replica, sets.train, group, tally, unused)
+    held.callback(way.close)
     group.gathered(torch.zeros(1, device=replica.device), [1] * group.of)  # NCCL connects pairs when first asked to
     group.wait()
     return way, clock(replica.device) - began
