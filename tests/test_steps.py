@@ -2,19 +2,24 @@
 
 from __future__ import annotations
 
+from copy import deepcopy
 from pathlib import Path
 from statistics import median
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
+from torch import nn
 
-from tradewind import run
+from tradewind import Split, run
 from tradewind.folder import RunFolder
 from tradewind.pack import Outcome, Pack
 from tradewind.schedule.trials import Trials
 from tradewind.study import Study
 from tradewind.train import beside, fitting, packs
+from tradewind.train.batches import Samples
+from tradewind.train.plain import predicted
 from tradewind.train.precision import resolved
 from tradewind.train.steps import Steps
 from tradewind.train.trainer import Trainer
@@ -143,6 +148,23 @@ def test_coarser_precisions_train_as_well_live_or_not(precision: str, tmp_path: 
 def test_auto_is_bf16_on_a_gpu_and_fp32_on_a_cpu() -> None:
     assert resolved("auto", torch.device("cuda")) == "bf16"
     assert resolved("auto", torch.device("cpu")) == "fp32"
+
+
+def test_a_network_is_judged_in_the_precision_in_which_it_trains() -> None:
+    rng, device = np.random.default_rng(0), torch.device("cuda")
+    torch.manual_seed(0)
+    network = nn.Conv2d(64, 8, 3).to(device)
+    split = Split(rng.standard_normal((32, 64, 8, 8)).astype(np.float32), np.zeros(32, np.float32))
+    samples, exact = (Samples.of(split, device, dtype) for dtype in (torch.float32, torch.float64))
+    (right,) = predicted(deepcopy(network).double(), exact, range(32), "fp64")
+    off = {}
+    for precision in ("fp32", "tf32", "bf16"):
+        (found,) = predicted(network, samples, range(32), precision)
+        assert found.dtype == torch.float32
+        off[precision] = ((found - right).abs().max() / right.abs().max()).item()
+    assert off["fp32"] < 1e-5
+    assert off["tf32"] < 2e-3
+    assert 1e-4 < off["bf16"] < 2e-2
 
 
 def test_the_first_epoch_and_the_first_test_of_a_process_have_no_set_up_in_them(

@@ -69,7 +69,7 @@ def train(trial: Trial, workload: Workload, data: Data, task: Task, report: Repo
 
         last = {"train_loss": total.item() / sets.train.count}
         if sets.validation is not None:
-            found = evaluate(workload, model, sets.validation, config)
+            found = evaluate(workload, model, sets.validation, config, precision)
             last |= {f"validation_{name}": value for name, value in found.items()}
         progress.add(rate, epoch_s, clock(device) - began, last)
         progress.waited(*measured)
@@ -79,7 +79,7 @@ def train(trial: Trial, workload: Workload, data: Data, task: Task, report: Repo
     if ending.state == "paused":
         checkpoints.keep(progress, model, optimizer)
     began = clock(device)
-    scores = evaluate(workload, model, sets.test, config) if ending.state == "done" else {}
+    scores = evaluate(workload, model, sets.test, config, precision) if ending.state == "done" else {}
     sets.times["test_s"] = clock(device) - began
     if ending.state == "done":
         sets.times["test_samples_per_s"] = len(sets.test) / sets.times["test_s"]
@@ -154,14 +154,21 @@ class Ending:
         return bool(progress.epoch >= self.config["epochs"])
 
 
-def evaluate(workload: Workload, model: nn.Module, samples: Samples, config: Config) -> dict[str, float]:
+def evaluate(
+    workload: Workload, model: nn.Module, samples: Samples, config: Config, precision: str
+) -> dict[str, float]:
     """Loss and scores over a whole split."""
+    outputs = torch.cat(predicted(model, samples, range(len(samples)), precision))
+    return judged(workload, outputs, samples.targets, config)
+
+
+@torch.no_grad()
+def predicted(model: nn.Module, samples: Samples, rows: range, precision: str) -> list[torch.Tensor]:
+    """What a network says of some samples, piece by piece, computed as it is in training."""
     model.eval()
-    with torch.no_grad():
-        pieces = [
-            model(samples.rows(slice(k, k + EVALUATION_BATCH))) for k in range(0, len(samples), EVALUATION_BATCH)
-        ]
-    return judged(workload, torch.cat(pieces), samples.targets, config)
+    pieces = [slice(k, min(k + EVALUATION_BATCH, rows.stop)) for k in rows[::EVALUATION_BATCH]]
+    with computing(precision, samples.targets.device):
+        return [model(samples.rows(piece)).to(samples.dtype) for piece in pieces]
 
 
 @torch.no_grad()

@@ -27,7 +27,6 @@ from tradewind.train.parallel.parts import Parts, part_sizes
 from tradewind.train.parallel.replica import Replica
 from tradewind.train.parallel.statistics import share_statistics
 from tradewind.train.plain import (
-    EVALUATION_BATCH,
     Ending,
     Sets,
     choose_device,
@@ -36,6 +35,7 @@ from tradewind.train.plain import (
     judged,
     load,
     place,
+    predicted,
 )
 from tradewind.train.precision import kept_in, resolved
 from tradewind.workloads.contract import Data, Workload
@@ -166,13 +166,8 @@ def evaluate(replica: Replica, samples: Samples, group: Group) -> dict[str, floa
     """Loss and scores over a whole split, of which every member computes a part; on rank 0 alone."""
     rows = part_sizes(len(samples), group.of)
     start = sum(rows[: group.rank])
-    stop = start + rows[group.rank]
-    replica.model.eval()
-    with torch.no_grad():
-        pieces = [
-            replica.model(samples.rows(slice(k, min(k + EVALUATION_BATCH, stop))))
-            for k in range(start, stop, EVALUATION_BATCH)
-        ]
+    mine = range(start, start + rows[group.rank])
+    pieces = predicted(replica.model, samples, mine, replica.precision)
     outputs = group.gathered(torch.cat(pieces) if pieces else torch.empty(0), rows)
     return {} if outputs is None else judged(replica.workload, outputs, samples.targets, replica.config)
 
