@@ -21,7 +21,7 @@ from tradewind.folder import RunFolder
 from tradewind.pack import Outcome, Pack, Report, Task, Trial
 from tradewind.schedule.trials import Trials
 from tradewind.study import Study
-from tradewind.train import member, packs
+from tradewind.train import checkpoint, member, packs
 from tradewind.train.batches import Batch, TrainingBatches
 from tradewind.train.member import members_of
 from tradewind.train.optim import make_optimizer
@@ -370,6 +370,43 @@ def test_a_pack_that_is_cut_ends_as_if_undisturbed(
     assert_all_same(here.plain(), Trained(task, continued))
     assert begun.count(5) <= len(here.trials)
     assert max(o.facts["resumed_at_epoch"] for o in continued) == last
+
+
+@pytest.mark.parametrize("begins", ["alone", "one by one", "as one"])
+@pytest.mark.parametrize("filters", [[2, 3], [8, 8]], ids=["torch's", "our kernels"])
+def test_a_network_goes_on_as_it_began_and_ends_with_the_same_bits(
+    begins: str, filters: list[int], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(member, "MOST_SHARE", 1e9)  # every epoch is kept
+    monkeypatch.setattr(checkpoint, "MOST_SHARE", 1e9)
+    here = storms(tmp_path, {"learning_rate": RATES}, precision="fp32", epochs=4, filters=filters, dropout=0.3)
+    undisturbed, task = next(here.tasks), next(here.tasks)
+    begun = [here.trials] if begins != "alone" else [[trial] for trial in here.trials]
+    monkeypatch.setattr(packs, "PAYS", math.inf if begins == "as one" else 0.0)
+    whole = [
+        outcome for trials in begun for outcome in Trainer(undisturbed).fit(Pack(tuple(trials)), lambda *_: None)
+    ]
+
+    def cut(key: str, epoch: int, scores: Mapping[str, float]) -> None:
+        if epoch > 1:
+            raise Cut
+
+    if begins == "one by one":  # the first of each, but for the last, which would be alone
+        begun = [here.trials[k:] for k in range(3)]
+    for trials in begun:
+        with pytest.raises(Cut):
+            Trainer(task).fit(Pack(tuple(trials)), cut)
+    count = 3 if begins == "one by one" else 4
+    monkeypatch.setattr(packs, "PAYS", 0.0 if begins == "as one" else math.inf)  # it would now be the other way
+    continued = []
+    for first, last in ((0, 1), (1, count)):  # one of them alone
+        continued += Trainer(task).fit(Pack(tuple(here.trials[first:last])), lambda *_: None)
+    assert [outcome.facts["resumed_at_epoch"] for outcome in continued] == [1] * count
+    for trial in here.trials[:count]:
+        one, other = Trained(undisturbed, whole), Trained(task, continued)
+        assert one[trial.key].last == other[trial.key].last
+        for name, value in one.weights(trial.key).items():
+            assert torch.equal(value, other.weights(trial.key)[name])
 
 
 # Prefixes.

@@ -33,6 +33,7 @@ class Progress:
     last: dict[str, float] = field(default_factory=dict)
     wait_s: float | None = None  # for data; None where nobody looked
     shares: list[float] = field(default_factory=list)  # of each epoch that the device computed
+    way: str = ""  # plain, one, several: as the network trains; each rounds in its own way
 
     def waited(self, wait_s: float, share: float) -> None:
         """In the epoch that was added last."""

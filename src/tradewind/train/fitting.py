@@ -17,7 +17,7 @@ from tradewind.pack import Config, Outcome, Report, Scores, Task, Trial
 from tradewind.train import plain
 from tradewind.train.beside import at_once, pays
 from tradewind.train.held import Remembered
-from tradewind.train.member import Member, kind_of, members_of
+from tradewind.train.member import Member, going_on, kind_of, members_of
 from tradewind.train.narrow.fusing import fusable, has_kernels
 from tradewind.train.packs import PackTraining, Together
 from tradewind.train.plain import choose_device, load
@@ -63,9 +63,9 @@ class _Fitting:
 
     def fit(self, trials: Sequence[Trial]) -> list[Outcome]:
         """Kinds beside each other where that can be done and pays, what is left one kind after the other."""
-        if len(trials) == 1 and self._is_plain(trials[0]):
-            return self._fit_plainly(trials)
         groups, found = self._groups(trials), list[Outcome]()
+        if len(trials) == 1 and not going_on(groups[0][0]) and self._is_plain(trials[0]):
+            return self._fit_plainly(trials)
         if len(groups) > 1 and choose_device(trials[0].config["device"]).type == "cuda":
             groups, found = self._fit_beside(groups)
         return found + [outcome for group in groups for outcome in self._fit_group(group)]
@@ -89,9 +89,11 @@ class _Fitting:
 
     def _groups(self, trials: Sequence[Trial]) -> list[Group]:
         """Networks that may be trained as one: of one kind, and as far as each other, since only equals keep step."""
-        found: dict[tuple[str, int], Group] = {}
+        found: dict[tuple[str, ...], Group] = {}
         for member in members_of(trials, RunFolder(Path(self._task.run_folder))):
-            found.setdefault((kind_of(member.config, self._workload), member.progress.epoch), []).append(member)
+            kind, way = kind_of(member.config, self._workload), going_on(member)
+            company = member.key if way in {"plain", "one"} else way
+            found.setdefault((kind, str(member.progress.epoch), company), []).append(member)
         return list(found.values())
 
     def _training(self, members: Group) -> PackTraining:
@@ -104,6 +106,8 @@ class _Fitting:
     def _fit_group(self, members: Group, said: bool = False) -> list[Outcome]:
         """As one where that can be done and pays; a pack too large for its device is halved."""
         trials = [list(member.trials) for member in members]  # training takes out those that end
+        if going_on(members[0]) == "plain":
+            return self._fit_plainly(trials[0])
         try:
             together = self._training(members)
             together.check()

@@ -13,6 +13,7 @@ from tradewind.folder import RunFolder
 from tradewind.pack import Config, Trial, network_of
 from tradewind.train.checkpoint import MOST_SHARE, Progress, read, save_tensors
 from tradewind.train.hyperparameters import TRAINING
+from tradewind.train.plain import choose_device
 from tradewind.train.stack import Stack
 from tradewind.train.stacked import Stacked
 from tradewind.workloads.contract import Workload
@@ -67,6 +68,11 @@ def kind_of(config: Config, workload: Workload) -> str:
     """What networks that may be trained as one have in common: all that can't be stacked but their epochs."""
     known = {**TRAINING, **workload.defaults}
     return json.dumps({name: config[name] for name in sorted(known) if not known[name].stacks and name != "epochs"})
+
+
+def going_on(member: Member) -> str:
+    """How a network that has begun goes on: on a CPU as it did, so that it ends with the same bits."""
+    return member.progress.way if choose_device(member.config["device"]).type == "cpu" else ""
 
 
 class PackCheckpoints:

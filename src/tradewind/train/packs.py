@@ -20,7 +20,7 @@ from tradewind.folder import RunFolder
 from tradewind.pack import Config, Outcome, Report, Task, Trial
 from tradewind.train.batches import Batch
 from tradewind.train.checkpoint import save_tensors
-from tradewind.train.member import Member, PackCheckpoints, kind_of
+from tradewind.train.member import Member, PackCheckpoints, going_on, kind_of
 from tradewind.train.optim import learning_rate
 from tradewind.train.parallel.meters import Busy, Tally
 from tradewind.train.plain import (
@@ -73,7 +73,10 @@ class PackTraining:
         self._device = choose_device(config["device"])
         self._precision = resolved(config["precision"], self._device)
         self._models = [self._model(member) for member in self.members]
-        self._stack = Stack(self._models, [member.seed for member in self.members], workload, self._precision)
+        self._goes_on = going_on(self.members[0]) == "several"
+        self._way = "several" if self._goes_on or len(self.members) > 1 else "one"
+        seeds, exact = [member.seed for member in self.members], self._device.type == "cpu"
+        self._stack = Stack(self._models, seeds, workload, self._precision, exact and self._way == "several")
         self._optimizer = Stacked(self._stack.rows, [member.config for member in self.members])
         self._folder = RunFolder(Path(task.run_folder))
         self._checkpoints = PackCheckpoints(self._folder, self._stack, self._optimizer)
@@ -85,7 +88,8 @@ class PackTraining:
 
     def check(self) -> None:
         """Raises Unstackable unless these networks can be trained as one, and are the faster for it."""
-        if reason := self._slower.get(self._kind()):  # looking takes longer than an epoch of a small network
+        reason = self._slower.get(self._kind())  # looking takes longer than an epoch of a small network
+        if reason and not self._goes_on:
             raise Unstackable(reason)
         batch = next(self._sets.train.epoch(0))
         if self._unmeasured and self._device.type == "cpu":  # first, since checking takes longer
@@ -94,7 +98,7 @@ class PackTraining:
 
     @property
     def _unmeasured(self) -> bool:
-        return len(self.members) > 1 and self._kind() not in self._slower
+        return len(self.members) > 1 and not self._goes_on and self._kind() not in self._slower
 
     def _measure(self, batch: Batch) -> None:
         single = self._single()
@@ -219,6 +223,7 @@ class PackTraining:
             if not member.trials:
                 continue  # it goes on in the graph, unheeded, until half of them have ended
             member.progress.add(rate, epoch_s, elapsed_s, last)
+            member.progress.way = self._way
             if measured:
                 member.progress.waited(*measured)
             for trial in member.trials:

@@ -42,7 +42,7 @@ def train(trial: Trial, workload: Workload, data: Data, task: Task, report: Repo
     folder = RunFolder(Path(task.run_folder))
     checkpoints = Checkpoints(folder.checkpoint(trial.key), device)
     progress = checkpoints.restore(model, optimizer)
-    resumed_at_epoch = progress.epoch
+    progress.way, resumed_at_epoch = "plain", progress.epoch
 
     ending, tally = Ending(task.limits, config, trial.until), Tally(device)
     while not ending.reached(progress):

@@ -36,8 +36,15 @@ class Differs(Unstackable):
 class Stack:
     """Row m of `rows` holds all parameters of network m, and row m of every buffer its buffers."""
 
-    def __init__(self, models: Sequence[nn.Module], seeds: Sequence[int], workload: Workload, precision: str) -> None:
-        self._workload, self._precision = workload, precision
+    def __init__(
+        self,
+        models: Sequence[nn.Module],
+        seeds: Sequence[int],
+        workload: Workload,
+        precision: str,
+        several: bool = False,  # the last of them is computed as they all were, to the bit
+    ) -> None:
+        self._workload, self._precision, self._several = workload, precision, several
         layers = [keyed(model, seed) for model, seed in zip(models, seeds, strict=True)]
         parameters = [{n: p for n, p in model.named_parameters() if p.requires_grad} for model in models]
         frozen = [{n: p.detach() for n, p in model.named_parameters() if not p.requires_grad} for model in models]
@@ -77,6 +84,10 @@ class Stack:
     def __len__(self) -> int:
         return len(self.rows)
 
+    @property
+    def _plain(self) -> bool:
+        return len(self) == 1 and not self._several
+
     def losses(self, batch: Batch, config: Config) -> torch.Tensor:
         """The loss of every network on a batch; the config holds a column wherever theirs differ."""
         self._model.train()
@@ -87,7 +98,7 @@ class Stack:
             own = {name: value[row] for name, value in columns.items()}
             return self._workload.loss(outputs, batch.targets, {**config, **own})
 
-        if len(self) == 1 and not columns:  # as for its outputs
+        if self._plain and not columns:  # as for its outputs
             return self._workload.loss(self._outputs(batch.inputs).squeeze(0), batch.targets, config)[None]
         numbers = torch.arange(len(self), device=self.rows.device)
         losses: torch.Tensor = vmap(loss)(self._outputs(batch.inputs), numbers)
@@ -255,12 +266,22 @@ class Stack:
 
         state = {**self._parameters(), **self.buffers}
         with computing(self._precision, self.rows.device):
-            if len(self) == 1:  # stacking a single one costs time and gives nothing
+            if self._plain:  # stacking a single one costs time and gives nothing
                 alone = {name: value.squeeze(0) for name, value in state.items()}  # [0] fills a gradient with zeros
                 return one(alone, self._words[0], self._rates[0])[None].to(self.rows.dtype)
+            words, rates = self._words, self._rates
+            if len(self) == 1:  # beside itself, since a product of one is rounded otherwise than those of several
+                state, words, rates = {n: _twice(value) for n, value in state.items()}, _twice(words), _twice(rates)
             with Folding(self._convolve):
-                outputs: torch.Tensor = vmap(one, randomness="error")(state, self._words, self._rates)
-            return outputs.to(self.rows.dtype)
+                outputs: torch.Tensor = vmap(one, randomness="error")(state, words, rates)
+            if len(self) == 1:
+                for name, value in self.buffers.items():
+                    value.copy_(state[name][:1])
+            return outputs[: len(self)].to(self.rows.dtype)
+
+
+def _twice(value: torch.Tensor) -> torch.Tensor:
+    return torch.cat([value, value])
 
 
 def _double(value: torch.Tensor) -> torch.Tensor:
