@@ -335,6 +335,14 @@ class Cut(Exception):
     """Ends a pack in the middle, as a fault of the machine would."""
 
 
+def cut_after(last: int) -> Report:
+    def cut(key: str, epoch: int, scores: Mapping[str, float]) -> None:
+        if epoch > last:
+            raise Cut
+
+    return cut
+
+
 @pytest.mark.parametrize(
     ("space", "stop", "fixed"),
     [
@@ -357,13 +365,8 @@ def test_a_pack_that_is_cut_ends_as_if_undisturbed(
     monkeypatch.setattr(member, "MOST_SHARE", 1e9)  # every epoch is kept
     here = storms(tmp_path, space, stop=stop, **fixed)
     task = next(here.tasks)
-
-    def cut(key: str, epoch: int, scores: Mapping[str, float]) -> None:
-        if epoch > last:
-            raise Cut
-
     with pytest.raises(Cut):
-        Trainer(task).fit(Pack(tuple(here.trials)), cut)
+        Trainer(task).fit(Pack(tuple(here.trials)), cut_after(last))
     begun: list[int] = []
     continued = Trainer(task).fit(Pack(tuple(here.trials)), lambda key, epoch, scores: begun.append(epoch))
     assert max(begun) == 5
@@ -386,16 +389,11 @@ def test_a_network_goes_on_as_it_began_and_ends_with_the_same_bits(
     whole = [
         outcome for trials in begun for outcome in Trainer(undisturbed).fit(Pack(tuple(trials)), lambda *_: None)
     ]
-
-    def cut(key: str, epoch: int, scores: Mapping[str, float]) -> None:
-        if epoch > 1:
-            raise Cut
-
     if begins == "one by one":  # the first of each, but for the last, which would be alone
         begun = [here.trials[k:] for k in range(3)]
     for trials in begun:
         with pytest.raises(Cut):
-            Trainer(task).fit(Pack(tuple(trials)), cut)
+            Trainer(task).fit(Pack(tuple(trials)), cut_after(1))
     count = 3 if begins == "one by one" else 4
     monkeypatch.setattr(packs, "PAYS", 0.0 if begins == "as one" else math.inf)  # it would now be the other way
     continued = []
@@ -511,7 +509,7 @@ def test_what_else_runs_on_the_machine_does_not_decide_whether_a_pack_pays(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(packs, "PAYS", 0.9)
-    here = storms(tmp_path, {"learning_rate": RATES[:4]}, epochs=1)
+    here = storms(tmp_path, {"learning_rate": RATES}, epochs=1)
     others = [subprocess.Popen([sys.executable, "-c", "while True: pass"]) for _ in range(6)]
     try:
         found = [outcome.facts["packed_with"] for _ in range(10) for outcome in here.packed().outcomes]

@@ -108,11 +108,14 @@ def _laid_out(tensor: torch.Tensor, parameter: torch.Tensor) -> torch.Tensor:
     return torch.empty_like(parameter, dtype=tensor.dtype, requires_grad=False).copy_(tensor)
 
 
-def read(path: Path, shapes: dict[str, torch.Size] | None = None) -> tuple[dict[str, torch.Tensor], Progress]:
+def read(
+    path: Path, shapes: dict[str, torch.Size] | None = None, whole: bool = True
+) -> tuple[dict[str, torch.Tensor], Progress]:
     """A state that was kept, of a network whose state has these shapes; nothing where there is none to be used."""
     try:
         with safe_open(path, framework="pt") as file:
-            tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 (it is no dict)
+            names = file.keys() if whole else ()  # else it is asked how far the network is, and that alone
+            tensors = {name: file.get_tensor(name) for name in names}
             progress = Progress(**json.loads(file.metadata()["progress"]))
         there = {name[6:]: value.shape for name, value in tensors.items() if name.startswith("model.")}
         if shapes is not None and there != shapes:

@@ -43,7 +43,7 @@ def members_of(trials: Sequence[Trial], folder: RunFolder) -> list[Member]:
     """The networks that these trials need; one that is past the end of a trial already can't serve it any more."""
     found: list[Member] = []
     for member in _networks(trials):
-        _, kept = read(folder.checkpoint(member.key))
+        _, kept = read(folder.checkpoint(member.key), whole=False)
         past = [trial for trial in member.trials if trial.config["epochs"] < kept.epoch]
         if past:
             member.trials = member.trials[len(past) :]
