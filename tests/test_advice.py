@@ -188,6 +188,10 @@ def test_packed_trials_are_compared_by_their_share(tmp_path: Path) -> None:
     times: dict[str, Any] = {"wall_s": 8.0, "share_s": 2.0}
     found = advice(tmp_path, [trial(n, {"a": n}, n / 10, times=times, packed_with=3) for n in range(3)])
     assert found["best score for the time"].numbers["share_s"] == 2.0
+    for topic in ("best score for the time", "most networks per hour"):
+        assert found[topic].sure == "weak"
+        assert "Times are share_s, a trial's allotted share of its pack's" in found[topic].text
+    assert "share" not in found["best score"].text
 
 
 @pytest.mark.skipif(not STORM.exists(), reason="the papers' numbers are not here")

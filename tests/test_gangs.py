@@ -44,7 +44,7 @@ class Adding:
         self.door = socket.create_server(("", 0))
         return f"somewhere:{self.door.getsockname()[1]}"
 
-    def fit(self, pack, report):
+    def fit(self, pack, report, tell):
         [trial], gang = pack.trials, pack.gang
         rank, of = (gang.rank, gang.of) if gang else (0, 1)
         if gang and gang.meeting != self.met:

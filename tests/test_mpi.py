@@ -230,6 +230,21 @@ def test_one_command_uses_all_ranks_and_only_the_first_one_speaks(jobs: Jobs) ->
 
 
 @needs_mpi
+@pytest.mark.parametrize("ranks", [1, 2])
+def test_a_trial_that_ends_before_its_pack_is_recorded_at_once(jobs: Jobs, ranks: int) -> None:
+    space = {"batch_size": [16, 32], "epochs": [1, 2, 12]}
+    jobs.study(0, 0.0, workload="storm", space=space, data={"train": 1024, "validation": 0, "test": 64})
+    jobs.finish(jobs.start(ranks=ranks))
+    records = jobs.journal("finished")
+    assert sorted(record["trial"] for record in records) == list(range(6))
+    for each in ([one for one in records if one["config"]["batch_size"] == size] for size in (16, 32)):
+        short, _, long = sorted(each, key=lambda one: int(one["config"]["epochs"]))
+        assert {one["packed_with"] for one in each} == {2}
+        assert short["started"] == long["started"]
+        assert long["finished"] - short["finished"] >= 0.9 * sum(long["times"]["epoch_s"][1:])
+
+
+@needs_mpi
 def test_a_mistake_is_one_line_however_many_ranks_make_it(jobs: Jobs) -> None:
     jobs.study(2, 0.0, workload="work.py:nobody")
     job = jobs.start(ranks=4)

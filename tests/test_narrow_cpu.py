@@ -28,7 +28,13 @@ SHAPES = [
 ]
 
 
-pytestmark = pytest.mark.usefixtures("one_thread")
+pytestmark = [
+    pytest.mark.usefixtures("one_thread"),
+    pytest.mark.skipif(
+        torch.backends.cpu.get_cpu_capability() not in {"AVX2", "AVX512"},
+        reason="a CPU without AVX2 has no use for them",
+    ),
+]
 
 
 @pytest.mark.parametrize(("m", "b", "shape", "widths", "sides", "pools"), SHAPES)

@@ -13,12 +13,17 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import psutil
 import pytest
 
 import tradewind
 from tradewind import machine
+from tradewind.claims import Claims
+from tradewind.folder import RunFolder
 from tradewind.pack import Pack, Trial, network_of
+from tradewind.schedule.dispatch import Dispatch, History
 from tradewind.schedule.packing import KINDS, LARGEST, LOOK_AHEAD, Packing
+from tradewind.schedule.plan import fixed_order
 from tradewind.schedule.trials import Trials
 from tradewind.study import Study
 
@@ -84,6 +89,27 @@ def test_trials_that_share_a_network_are_never_parted(workers: int) -> None:
     networks = [{network_of(trial) for trial in pack.trials} for pack in packs]
     assert sum(map(len, networks)) == len(set.union(*networks)) == 6
     assert sum(len(pack.trials) for pack in packs) == 12
+
+
+@pytest.mark.parametrize("workers", [1, 3])
+@pytest.mark.parametrize("batch_sizes", [[64], [64, 128]], ids=["equal costs", "other costs"])
+@pytest.mark.parametrize(("device", "epochs", "count"), [("cpu", 3, 300), ("cuda", 3, 300), ("cuda", 75, 20)])
+def test_in_a_large_study_too_no_network_is_trained_twice(
+    workers: int, batch_sizes: list[int], device: str, epochs: int, count: int, tmp_path: Path
+) -> None:
+    rates = [0.001 * k for k in range(1, count + 1)]
+    space = {"epochs": list(range(1, epochs + 1)), "batch_size": batch_sizes, "learning_rate": rates}
+    trials = storms(space, fixed={"device": device})
+    results = tradewind.Results.load(RunFolder.create(tmp_path).path)
+    claims = Claims(results.folder, trials.study.digest(), "one")
+    schedule = Dispatch(trials, claims, History(results, "one"), False, fixed_order(trials, results))
+    packing = Packing(trials, workers)
+    packs = list(iter(lambda: packing.next(schedule.next), None))
+    networks = [{network_of(trial) for trial in pack.trials} for pack in packs]
+    assert sum(len(pack.trials) for pack in packs) == trials.size > LOOK_AHEAD
+    assert sum(map(len, networks)) == len(set.union(*networks)) == trials.size // epochs
+    batches = [trial.config["batch_size"] for pack in packs for trial in pack.trials]
+    assert batches == sorted(batches)  # the dear ones first
 
 
 def test_trials_on_other_data_are_never_packed() -> None:
@@ -409,6 +435,46 @@ def test_a_run_of_packs_that_is_killed_goes_on_and_counts_every_trial_once(
     assert results.counts() == {"done": 32, "stopped": 0, "failed": 0}
     assert results.duplicates == 0
     assert {record["epochs_run"] - record["config"]["epochs"] for record in results.records()} == {0}
+
+
+@pytest.fixture
+def amid_a_pack(write_study: Write, jobs: Callable[[Path], Jobs]) -> tuple[Jobs, subprocess.Popen[bytes]]:
+    """A job that trains a pack of three trials, of which two have ended."""
+    here = jobs(nets(write_study, {"epochs": [1, 3, 60]}, pause_s=0.02))
+    job = here.start()
+    until(lambda: here.run.exists() and len(finished(here.run)) >= 2, job)
+    return here, job
+
+
+def test_a_trial_that_ends_before_its_pack_is_recorded_at_once_and_outlives_a_kill(
+    amid_a_pack: tuple[Jobs, subprocess.Popen[bytes]],
+) -> None:
+    here, job = amid_a_pack
+    os.killpg(job.pid, signal.SIGKILL)
+    job.wait()
+    assert finished(here.run) == Counter([0, 1])
+    before = {record["trial"]: record for record in tradewind.Results.load(here.run).records()}
+    assert here.start().wait(timeout=60) == 0
+    assert finished(here.run) == Counter(range(3))
+    after = {record["trial"]: record for record in tradewind.Results.load(here.run).records()}
+    assert {trial: after[trial] for trial in before} == before
+    assert {record["packed_with"] for record in before.values()} == {2}
+    # the longest goes on from what was kept of the network that served all three
+    assert (after[2]["resumed_at_epoch"] >= 1, after[2]["epochs_run"]) == (True, 60)
+
+
+def test_a_worker_that_dies_takes_nothing_with_it_that_had_ended_in_its_pack(
+    amid_a_pack: tuple[Jobs, subprocess.Popen[bytes]],
+) -> None:
+    here, job = amid_a_pack
+    (worker,) = [one for one in psutil.Process(job.pid).children() if "tradewind.engine.worker" in one.cmdline()]
+    worker.kill()
+    assert job.wait(timeout=60) == 1
+    assert finished(here.run) == Counter(range(3))
+    found = {record["trial"]: record for record in tradewind.Results.load(here.run).records()}
+    assert [found[trial]["state"] for trial in range(3)] == ["done", "done", "failed"]
+    assert "SIGKILL" in found[2]["reason"]
+    assert found[0]["epochs_run"] == 1
 
 
 def test_two_jobs_on_one_folder_share_its_packs_and_run_none_twice(

@@ -93,7 +93,7 @@ def test_both_ways_search_the_same_network_from_the_same_points(monkeypatch: pyt
     assert sorted(found["Optuna"][0]["score"]) == pytest.approx(sorted(found["ours"][0]["score"]), abs=0.15)
     for way in network.WAYS:
         (one,) = found[way]
-        assert 0 < one["trained_s"] < one["seconds"]
+        assert 0 < one["trained_s"] < 2 * one["seconds"]  # of two workers
         assert one["ended_s"] == sorted(one["ended_s"])
         assert one["ended_s"][-1] < one["seconds"]
     text = "\n".join(network.page({**found, **{way: found[way] * 2 for way in network.WAYS}}))

@@ -23,7 +23,7 @@ from tradewind.claims import Claims
 from tradewind.errors import Mistake, RunError, StudyError
 from tradewind.folder import RunFolder
 from tradewind.journal import Journal, Record
-from tradewind.pack import Trial
+from tradewind.pack import Trial, network_of
 from tradewind.results import Results
 from tradewind.schedule.dispatch import History
 from tradewind.schedule.law import Law
@@ -201,6 +201,33 @@ def test_the_longest_come_first_to_tune_and_repeats_in_random_order_to_time(fold
     assert repeats == sorted(repeats)
     first = found[found % 2 == 0].tolist()
     assert first != sorted(first)
+
+
+@pytest.mark.parametrize("where", [[], ["epochs < 20 or learning_rate > 0.003"]])
+def test_trials_that_share_a_network_are_dealt_to_one_rank(where: list[str], folder: RunFolder) -> None:
+    space = {"epochs": [1, 2, 20], "batch_size": [64, 16], "learning_rate": [0.001 * k for k in range(1, 8)]}
+    trials = Trials(Study(name="dealt", workload="storm", space=space, where=where, repeats=2))
+    done = {0, 5, 30}
+    journal = Journal(folder, "before")
+    for position in done:
+        journal.finished(record_of(trials, trials[position], "done"), [])
+    journal.close()
+    plan = Plan.fixed(trials, load(folder), 3)
+    shares = [[trials[int(position)] for position in share(trials, plan, rank)] for rank in range(3)]
+    expected = set(open_positions(trials, plan.finished).tolist())
+    assert sorted(trial.trial for each in shares for trial in each) == sorted(expected)
+    assert not done & expected
+    dealt = [[name for name, _ in itertools.groupby(each, key=network_of)] for each in shares]  # neighbours
+    assert all(count == 1 for count in Counter(itertools.chain(*dealt)).values())
+    assert {network_of(trials[position]) for position in expected} == set(itertools.chain(*dealt))
+    assert plan.classes is not None
+    assert plan.classes.names == ("batch_size",)
+    costs = dict(zip(space["batch_size"], plan.classes.costs, strict=True))
+    loads = [sum(costs[json.loads(name)[0]["batch_size"]] for name in each) for each in dealt]
+    assert max(loads) - min(loads) <= max(costs.values())
+    for one in shares:
+        sizes = [trial.config["batch_size"] for trial in one]
+        assert sizes == sorted(sizes)  # the dear ones first
 
 
 def test_a_share_a_million_trials_is_found_in_seconds(folder: RunFolder) -> None:

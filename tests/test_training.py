@@ -33,6 +33,7 @@ from tradewind.train.ahead import Stored
 from tradewind.train.batches import Samples, TrainingBatches, batches_of, epoch_order, prepared
 from tradewind.train.dropout import keyed, set_samples
 from tradewind.train.trainer import Trainer
+from tradewind.workloads import storms
 from tradewind.workloads.networks import StormNetwork
 from tradewind.workloads.storm import Storm
 
@@ -62,6 +63,23 @@ def fit(
     task, trial = plan(folder, stop, **fixed)
     (outcome,) = Trainer(task).fit(Pack((trial,)), report)
     return outcome
+
+
+def test_storms_that_had_to_be_made_first_do_not_count_as_loading(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def slow(*about: Any) -> Any:
+        time.sleep(0.5)
+        return made(*about)
+
+    made = storms.make_storms
+    monkeypatch.setattr(storms, "make_storms", slow)
+    monkeypatch.setenv("TRADEWIND_CACHE", str(tmp_path / "cache"))
+    first, second = (fit(tmp_path / name, epochs=1).times for name in ("first", "second"))
+    assert first["warmup_s"] >= 0.5
+    for times in (first, second):
+        assert times["data_s"] < 0.25
+        assert times["wall_s"] == pytest.approx(times["data_s"] + times["train_s"] + times["test_s"])
 
 
 def weights(folder: Path, outcome: Outcome) -> Tensors:

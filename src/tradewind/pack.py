@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Container, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal, Protocol
 
@@ -14,6 +14,7 @@ State = Literal["done", "stopped", "failed", "paused"]
 Purpose = Literal["tune", "time"]
 
 FINAL: tuple[State, ...] = ("done", "stopped")
+BY_LENGTH = ("cosine",)  # schedules whose rates depend on the number of epochs
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,10 +57,16 @@ class Pack:
     trials: tuple[Trial, ...]
     gang: Gang | None = None
 
+    def parted(self, keys: Container[str]) -> tuple[Pack, Pack]:
+        """The trials that have these keys, and the others."""
+        inside = tuple(trial for trial in self.trials if trial.key in keys)
+        outside = tuple(trial for trial in self.trials if trial.key not in keys)
+        return Pack(inside, self.gang), Pack(outside, self.gang)
+
 
 def network_of(trial: Trial) -> str:
     """What trials that share a network have in common: all but their epochs, if these act on nothing else."""
-    longer = trial.config.get("schedule") == "cosine"  # its rates depend on the number of epochs
+    longer = trial.config.get("schedule") in BY_LENGTH
     acts = {name: value for name, value in trial.config.items() if name != "epochs" or longer}
     return json.dumps([acts, trial.seed], sort_keys=True)
 
@@ -130,13 +137,18 @@ class Outcome:
 
 
 Report = Callable[[str, int, Scores], None]  # (key, epoch, scores so far)
+Tell = Callable[[Outcome], None]  # what became of a trial, while others of its pack may go on
+
+
+def untold(outcome: Outcome) -> None:
+    """For who hears of all outcomes at the end of the pack."""
 
 
 class Trainer(Protocol):
     """What a worker calls: built once from a Task, then given pack after pack."""
 
-    def fit(self, pack: Pack, report: Report) -> Sequence[Outcome]:
-        """Train every trial of the pack; an exception means that none of them has a result."""
+    def fit(self, pack: Pack, report: Report, tell: Tell) -> Sequence[Outcome]:
+        """Train every trial of the pack; an exception means that those not told of by then have no result."""
         ...
 
     def meet(self) -> str:

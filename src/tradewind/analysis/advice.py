@@ -16,13 +16,14 @@ from typing import Any
 import numpy as np
 
 from tradewind.analysis import costs
-from tradewind.analysis.costs import FAIR, NONE, SURE, WEAK, Answer, named, span
+from tradewind.analysis.costs import FAIR, NONE, SHARE, SURE, WEAK, Answer, named, span
 from tradewind.analysis.groups import config_name, counted, levels, numbers, summary
 from tradewind.analysis.pareto import Field, Noise, Point, field_of, front, knee, noise, plateau
 from tradewind.errors import Mistake
 from tradewind.results import Results
 
 SHOWN = 6
+TIMED = ("best score for the time", "best score within a time", "most networks per hour", "devices per network")
 
 
 @dataclass(frozen=True)
@@ -57,8 +58,18 @@ def advise(results: Results) -> list[Advice]:
         "what matters": lambda: costs.importance(results, score, time),
     }
     answers = {topic: _answer(ask) for topic, ask in about.items()}
+    if time == SHARE:
+        answers |= {topic: _allotted(answer) for topic in TIMED if (answer := answers.get(topic))}
     order = sorted(answers, key=lambda topic: topic == "what to measure next")
     return [Advice(topic, _spoken(answer[0]), *answer[1:]) for topic in order if (answer := answers[topic])]
+
+
+def _allotted(answer: Answer) -> Answer:
+    """An answer on times that no trial was measured to take: less sure, and it says so."""
+    text, facts, sure = answer
+    if sure == NONE:
+        return answer
+    return f"{text} Times are {SHARE}, a trial's allotted share of its pack's: alone it may take longer.", facts, WEAK
 
 
 def _spoken(text: str) -> str:

@@ -13,6 +13,7 @@ from tradewind.analysis.groups import cells, config_name, levels, numbers, summa
 from tradewind.analysis.prediction import TO_TARGET, alike, forecast, soonest, table
 from tradewind.results import Results
 
+SHARE = "share_s"  # the time of packed trials
 SURE, FAIR, WEAK, NONE = "sure", "fairly sure", "weak", "not enough data"
 MOST_TRIALS = 100_000  # beyond these the fit would take most of the time of an answer
 MOST_FITTED = 12  # configs whose middle says where devices stop paying
@@ -25,7 +26,7 @@ Answer = tuple[str, dict[str, Any], str]  # the sentence, the numbers behind it,
 def time_name(results: Results) -> str | None:
     """The time that a config costs; in a pack no trial has one of its own, only an allocated share."""
     packed = "packed_with" in results.names() and np.any(np.nan_to_num(results.column("packed_with")) > 0)
-    wanted = ("share_s",) if packed else ("wall_s", "train_s", "epoch_s")
+    wanted = (SHARE,) if packed else ("wall_s", "train_s", "epoch_s")
     return next((name for name in wanted if name in results.names("times")), None)
 
 
@@ -63,7 +64,7 @@ def devices(results: Results, time: str | None) -> Answer | None:
     name = config_name(results, "devices")
     if name is None or name not in varied(results) or time is None:
         return None
-    if time != "share_s" and TO_TARGET in results.names("times") and np.any(numbers(results, TO_TARGET) > 0):
+    if time != SHARE and TO_TARGET in results.names("times") and np.any(numbers(results, TO_TARGET) > 0):
         time = TO_TARGET  # how long it trains says less than when it is good enough
     speedups, labels = _speedups(results, name, time)
     if not speedups:
@@ -96,7 +97,7 @@ def _speedups(results: Results, name: str, time: str) -> tuple[dict[Any, dict[st
 
 def _foretold(results: Results, time: str, counts: list[int]) -> tuple[str, dict[str, Any]]:
     """What the fit says beyond the numbers tried: where devices stop paying, and how to reach the target soonest."""
-    if len(counts) < 2 or len(results) > MOST_TRIALS or time == "share_s":
+    if len(counts) < 2 or len(results) > MOST_TRIALS or time == SHARE:
         return "", {}
     found = forecast(results, time)
     enough = [table(found, same, counts)["enough_devices"] for same in alike(found)[:MOST_FITTED]]

@@ -20,7 +20,7 @@ from tradewind.pack import FINAL, Pack, Trial, network_of
 from tradewind.results import Results
 from tradewind.schedule.balance import Makespans, makespans
 from tradewind.schedule.packing import LOOK_AHEAD, Packing
-from tradewind.schedule.plan import Array, class_of, class_of_digits, classes_of, costs_of, open_positions
+from tradewind.schedule.plan import Array, class_of, class_of_digits, classes_of, costs_of, open_positions, order_of
 from tradewind.schedule.trials import Trials
 from tradewind.search.grid import Classes, FromDear
 from tradewind.study import Range
@@ -172,7 +172,7 @@ def _formed(trials: Trials, results: Results | None, workers: int) -> list[Pack]
 
 def _coming(trials: Trials, results: Results | None) -> Iterator[Trial]:
     """In the order in which a run hands them out."""
-    classes = classes_of(trials, costs_of(trials, results))[0] if trials.index is trials.space else None
+    classes = order_of(trials, costs_of(trials, results)) if trials.index is trials.space else None
     if classes:
         order: Any = FromDear(trials.space, trials.defaults, trials.study.repeats, classes)
     else:

@@ -90,14 +90,16 @@ def runs_beside(results: Results) -> list[Results]:
 def paper_beside(results: Results, others: Sequence[Results] = ()) -> PaperBeside | None:
     """What the paper printed and found beside this run; None where the run is of no paper's study.
 
-    Findings on two tables (live against ahead of time, CPU against GPU) look at the `others` as well.
+    Findings on two tables (live against ahead of time, CPU against GPU) look at those of the `others` as well that
+    are of the tables they need.
     """
     study = study_of(results) if 0 < len(results) <= MOST_TRIALS else ""
     if not study:
         return None
     curves = base(study).startswith(WITH_CURVES)
     own = Evidence([results], curves)
-    pool = Evidence([results, *others], curves) if others else own
+    beside = [other for other in others if base(study_of(other)) in BESIDE.get(base(study), ())]
+    pool = Evidence([results, *beside], curves) if beside else own
     verdicts = [_verdict(finding, pool if finding.pooled else own) for finding in FINDINGS[base(study)]]
     table = printed(study)
     differs, no_ratio = _differences(results, own, table) if table else ([], False)

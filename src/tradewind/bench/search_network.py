@@ -92,9 +92,9 @@ def in_way(way: str, seed: int, here: Searched) -> Found:
     trials: list[Trained] = sorted(map(tuple, json.loads(ended.stdout.splitlines()[-1])), key=lambda one: one[1])
     if len(trials) != here.trials:
         raise RunError(f"bench search: {way} trained {len(trials)} of {here.trials} networks")
-    packs = {(start, end) for start, end, _ in trials}  # the networks of one begin and end together
+    packs = {start: end for start, end, _ in trials}  # the networks of one begin together; its end is the last one's
     return {
-        "seconds": seconds, "trained_s": sum(end - start for start, end in packs),
+        "seconds": seconds, "trained_s": sum(end - start for start, end in packs.items()),
         "ended_s": [end - started for _, end, _ in trials], "score": [score for _, _, score in trials],
     }  # fmt: skip
 

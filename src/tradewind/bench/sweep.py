@@ -25,7 +25,7 @@ from tradewind.errors import Mistake, nearest
 Found = dict[str, Any]
 
 OURS, RIVAL, EAGER = "Tradewind", "joblib", "eager, data on the device"
-GROWTH_ROUNDS = 2
+GROWTH_ROUNDS = 3  # of which the first may build kernels: the median does not
 FOREIGN = "tradewind.bench.sweep_module:Residual"
 RATES = (5e-4, 7e-4, 1e-3, 1.4e-3, 2e-3, 2.8e-3, 4e-3, 5.6e-3)
 

@@ -23,7 +23,7 @@ class Epoch:
 
 @dataclass(frozen=True, slots=True)
 class Ended:
-    """A pack ended, well or badly; there is an outcome for every trial of it."""
+    """A pack ended, well or badly, or some trials of it, as a pack; there is an outcome for every one of these."""
 
     worker: int
     pack: Pack
@@ -32,6 +32,7 @@ class Ended:
     finished: float
     log: Mapping[str, Any] = field(default_factory=dict)  # file, from, to: where its output stands
     where: Mapping[str, Any] = field(default_factory=dict)  # rank, host, machine; empty: here
+    goes_on: bool = False  # the worker with the others of the pack
 
 
 @dataclass(frozen=True, slots=True)

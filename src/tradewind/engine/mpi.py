@@ -183,15 +183,23 @@ class Mpi:
                 self._dropping.remove(rank)
             return []
         if isinstance(event, Ended):
-            self._hands[rank].remove(event.pack)
-            self._pace.note(event.finished - event.started)
+            self._note(event, self._hands[rank])
             return [replace(event, worker=number, where=self._world.where(rank))]
         return [replace(event, worker=number)]
 
     def _here(self, event: Event | Answer) -> Event | Answer:
-        if isinstance(event, Ended):
+        if isinstance(event, Ended) and not event.goes_on:
             self._pace.note(event.finished - event.started)
         return replace(event, worker=self._numbers[0])
+
+    def _note(self, event: Ended, hand: deque[Pack]) -> None:
+        """What a rank has in hand after this."""
+        if not event.goes_on:
+            hand.remove(event.pack)
+            self._pace.note(event.finished - event.started)
+            return
+        place = next(k for k, pack in enumerate(hand) if event.pack.trials[0] in pack.trials)
+        hand[place] = hand[place].parted({trial.key for trial in event.pack.trials})[1]
 
 
 def follow(world: World, message: Sequence[Any]) -> None:

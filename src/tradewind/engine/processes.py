@@ -210,18 +210,22 @@ class Processes:
             return []
         if kind == "epoch":
             return [Epoch(worker.number, *content)]
-        if kind != "ended":
+        if kind not in {"told", "ended"}:
             worker.asked = False
             return [Answer(worker.number, kind, *content)]
         outcomes, started, finished, log_start, log_end = content
-        pack = worker.packs.popleft()
+        pack, log = worker.packs.popleft(), span(worker.log, log_start, log_end)
+        if kind == "told":
+            ended, rest = pack.parted({outcome.key for outcome in outcomes})
+            worker.packs.appendleft(rest)
+            return [Ended(worker.number, ended, outcomes, started, finished, log, goes_on=True)]
         self._pace.note(finished - started)
         worker.deadline = time.monotonic() + self._timeout_s if worker.packs else float("inf")
         worker.started, worker.log_start = finished, log_end
         if worker.overrun:  # it ended just as it was killed: what it had besides needs another worker
             self._again.extend(worker.packs)
             worker.packs.clear()
-        return [Ended(worker.number, pack, outcomes, started, finished, span(worker.log, log_start, log_end))]
+        return [Ended(worker.number, pack, outcomes, started, finished, log)]
 
     def _kill_overdue(self) -> None:
         now = time.monotonic()

@@ -17,7 +17,7 @@ from tradewind.engine import Ended, Epoch, Event
 from tradewind.engine.trial_log import header, span
 from tradewind.engine.worker import failed, load_trainer, things_of, turn_of
 from tradewind.machine import core_numbers, gpu_ids
-from tradewind.pack import Outcome, Pack, Report, Scores, Task, Trainer
+from tradewind.pack import Outcome, Pack, Report, Scores, Task, Trainer, untold
 
 
 class Overrun(BaseException):
@@ -96,7 +96,7 @@ class Serial:
             try:
                 self._trainer = self._trainer or load_trainer(self._reference, self._task)
                 with self._turn, _time_limit(self._task.limits.timeout_s):
-                    return list(self._trainer.fit(pack, report))
+                    return list(self._trainer.fit(pack, report, untold))
             except Overrun:
                 what = f"timeout: ran longer than {self._task.limits.timeout_s:g} s"
                 return [Outcome(t.key, "failed", what, {"what": what}) for t in pack.trials]

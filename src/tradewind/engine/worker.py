@@ -23,7 +23,7 @@ from typing import Any
 from tradewind.engine.trial_log import header
 from tradewind.machine import boot, core_numbers, die_with_parent
 from tradewind.occupancy import Turn
-from tradewind.pack import Outcome, Pack, Scores, Task, Trainer
+from tradewind.pack import Outcome, Pack, Scores, Task, Trainer, untold
 
 
 def error_of(error: BaseException) -> dict[str, str]:
@@ -130,15 +130,24 @@ class Service:
             os.write(1, header(pack).encode())
         started, log_start = time.time(), _log_size()
         leads = pack.gang is None or not pack.gang.rank
+        told: set[str] = set()
+
+        def tell(outcome: Outcome) -> None:  # at once: what comes after it may be the end of this process
+            told.add(outcome.key)
+            self._send("told", [outcome], started, time.time(), log_start, _log_size())
+
         try:
             if self._trainer is None:
                 self._ready()
                 started = time.time()
                 self._send("up")
-            outcomes = list(self._ready().fit(pack, self._report if leads else _unheard))
+            # of a single trial the outcome is that of the pack
+            hears = self._report if leads else _unheard, tell if len(pack.trials) > 1 else untold
+            trained = self._ready().fit(pack, *hears)
+            outcomes = [outcome for outcome in trained if outcome.key not in told]
         except (Exception, SystemExit) as error:
             traceback.print_exc()
-            outcomes = failed(pack, error)
+            outcomes = failed(pack.parted(told)[1], error)
         # sent before the next one begins, which may be the end of this process
         self._send("ended", outcomes, started, time.time(), log_start, _log_size())
 

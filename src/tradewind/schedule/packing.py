@@ -43,23 +43,30 @@ class Packing:
         if not self._packs:
             trial = draw()
             return Pack((trial,)) if trial else None
-        waiting = len(self)
-        while waiting < self._ahead and (trial := draw()):
-            self._ahead = min(LOOK_AHEAD, 4 * self._workers * _most(LARGEST, trial))  # other jobs want work, too
+        waiting, networks, last = len(self), sum(map(len, self._waiting.values())), ""
+        while networks < self._ahead and waiting < LOOK_AHEAD:
+            if (trial := draw()) is None:
+                last = ""
+                break
+            self._ahead = 4 * self._workers * _most(LARGEST, trial)  # other jobs want work, too
             # a gang trains one trial at a time
             network = network_of(trial) if trial.config["devices"] == 1 else trial.key
-            self._waiting.setdefault(self._values(trial, self._apart), {}).setdefault(network, []).append(trial)
-            waiting += 1
+            group = self._waiting.setdefault(self._values(trial, self._apart), {})
+            networks += network not in group
+            group.setdefault(network, []).append(trial)
+            waiting, last = waiting + 1, network
         if not self._waiting:
             return None
-        networks = sum(map(len, self._waiting.values()))
         first = next(iter(next(iter(self._waiting.values())).values()))[0]
         # no larger than leaves work for all workers
         size = min(_most(LARGEST, first), math.ceil(networks / self._workers))
-        return Pack(tuple(self._taken(size, first)))
+        return Pack(tuple(self._taken(size, first, last) or self._taken(size, first)))
 
-    def _taken(self, size: int, first: Trial) -> list[Trial]:
-        """The trials of so many networks, of the first one's kind and then of others that may train beside it."""
+    def _taken(self, size: int, first: Trial, but: str = "") -> list[Trial]:
+        """The trials of so many networks, of the first one's kind and then of others that may train beside it.
+
+        All `but` one: of the network that was drawn last there may be more to come.
+        """
         found: list[Trial] = []
         kinds, alike = _most(KINDS, first), self._values(first, self._alike)
         for common, group in list(self._waiting.items()):
@@ -67,9 +74,9 @@ class Packing:
                 break
             if self._values(next(iter(group.values()))[0], self._alike) != alike:
                 continue
-            names = list(group)[:size]
+            names = [name for name in group if name != but][:size]
             found += [trial for name in names for trial in group.pop(name)]
-            size, kinds = size - len(names), kinds - 1
+            size, kinds = size - len(names), kinds - bool(names)
             if not group:
                 del self._waiting[common]
         return found

@@ -23,12 +23,12 @@ import numpy as np
 from tradewind.claims import owner_gone
 from tradewind.errors import Mistake, RunError, StudyError
 from tradewind.folder import RunFolder
-from tradewind.pack import FINAL
+from tradewind.pack import BY_LENGTH, FINAL
 from tradewind.results import Results
 from tradewind.schedule.costs import Costs, Finished
 from tradewind.schedule.law import ROLES
 from tradewind.schedule.trials import Trials
-from tradewind.search.grid import Classes
+from tradewind.search.grid import Classes, strides
 from tradewind.space import Space
 
 Array = np.ndarray[Any, Any]
@@ -50,13 +50,13 @@ def costs_of(trials: Trials, results: Results | None, earlier: Results | None = 
     return Costs(trials.space.dimensions, trials.defaults, best)
 
 
-def classes_of(trials: Trials, costs: Costs) -> tuple[Classes | None, float]:
+def classes_of(trials: Trials, costs: Costs, apart: str = "") -> tuple[Classes | None, float]:
     """The classes of cost of a study, by those dimensions that matter most, and what 1 of their costs is worth.
 
-    None where nothing matters: then the cost of any trial.
+    None where nothing matters: then the cost of any trial. The dimension `apart` is left out.
     """
     dimensions = trials.space.dimensions
-    effects = {name: effect for name, effect in costs.effects().items() if effect > SLIGHT}
+    effects = {name: effect for name, effect in costs.effects().items() if effect > SLIGHT and name != apart}
     names: list[str] = []
     count, grouped = 1, ""
     for name in sorted(effects, key=lambda name: -effects[name]):
@@ -131,9 +131,33 @@ def fixed_order(trials: Trials, results: Results, earlier: Results | None = None
         return None
     path = results.folder.order(trials.study.digest())
     if not path.exists():
-        classes, _ = classes_of(trials, costs_of(trials, results, earlier))
+        classes = order_of(trials, costs_of(trials, results, earlier))
         _write_once(path, _packed(classes, {}, np.empty(0, np.int64)))
     return _unpacked(path)[0]
+
+
+def order_of(trials: Trials, costs: Costs) -> Classes | None:
+    """The classes in which to go through a study to tune; trials that share a network are of one, and neighbours."""
+    if not shares_networks(trials):
+        return classes_of(trials, costs)[0]
+    others = [name for name in trials.space.dimensions if name != "epochs"]
+    return classes_of(trials, costs, "epochs")[0] or (Classes((others[0],), (0,), (UNIT,)) if others else None)
+
+
+def shares_networks(trials: Trials) -> bool:
+    """Whether all trials that differ only in their epochs are read off one network on its way."""
+    dimensions = trials.space.dimensions
+    if not trials.known or trials.study.purpose == "time" or trials.index is not trials.space:
+        return False
+    devices, schedules = (dimensions.get(name, (trials.defaults[name],)) for name in ("devices", "schedule"))
+    return "epochs" in dimensions and set(devices) == {1} and not set(BY_LENGTH) & set(schedules)
+
+
+def networks_of(positions: Array, trials: Trials) -> Array:
+    """For every position the first one of its network: that of the same config with the first number of epochs."""
+    stride = strides(trials.space)["epochs"] * trials.study.repeats
+    epochs = positions // stride % len(trials.space.dimensions["epochs"])
+    return np.asarray(positions - epochs * stride)
 
 
 @dataclass(frozen=True, eq=False)
@@ -166,7 +190,8 @@ class Plan:
         if newest and len(finished) == len(newest.finished):
             return newest
         left = len(open_positions(trials, finished))
-        classes, _ = classes_of(trials, costs_of(trials, results, earlier))
+        shared = "epochs" if shares_networks(trials) else ""
+        classes, _ = classes_of(trials, costs_of(trials, results, earlier), shared)
         if not isinstance(trials.index, Space):
             classes = None  # positions say nothing of costs
         path = folder.plan(edition, of, len(made))

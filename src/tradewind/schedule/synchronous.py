@@ -17,7 +17,7 @@ from tradewind.journal import Record
 from tradewind.pack import Trial
 from tradewind.schedule.balance import Array, deal
 from tradewind.schedule.dispatch import LOOK_AGAIN_S, History
-from tradewind.schedule.plan import Plan, class_of, open_positions
+from tradewind.schedule.plan import Plan, class_of, networks_of, open_positions, shares_networks
 from tradewind.schedule.trials import Trials, with_attempt
 
 
@@ -88,10 +88,25 @@ class Synchronous:
 
 
 def share(trials: Trials, plan: Plan, rank: int) -> Array:
-    """The positions of one rank, in the order in which it runs them: those of all ranks are every one, once."""
+    """The positions of one rank, in the order in which it runs them: those of all ranks are every one, once.
+
+    Trials that share a network are dealt as one.
+    """
     if not 0 <= rank < plan.of:
         raise Mistake(f"--rank {rank} --of {plan.of}: allowed: ranks from 0 to {plan.of - 1}")
     positions = open_positions(trials, plan.finished)
+    if not shares_networks(trials) or (plan.classes and "epochs" in plan.classes.names):
+        return _dealt(positions, trials, plan, rank)
+    networks, which = np.unique(networks_of(positions, trials), return_inverse=True)
+    mine = _dealt(networks, trials, plan, rank)
+    turn = np.full(len(networks), -1)  # none: it is another rank's
+    turn[np.searchsorted(networks, mine)] = np.arange(len(mine))
+    order = np.argsort(turn[which], kind="stable")
+    return np.asarray(positions[order[turn[which[order]] >= 0]])
+
+
+def _dealt(positions: Array, trials: Trials, plan: Plan, rank: int) -> Array:
+    """Of these positions, those of one rank, in their order."""
     costs = np.array(plan.classes.costs if plan.classes else (1,), dtype=np.int64)
     number = class_of(positions, trials, plan.classes) if plan.classes else np.zeros(len(positions), np.int64)
     counts = np.bincount(number, minlength=len(costs))

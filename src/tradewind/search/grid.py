@@ -61,18 +61,19 @@ class Classes:
 
 
 class FromDear:
-    """The order of places in which classes of cost come from dear to cheap; within one, the natural order.
+    """The order of places in which classes of cost come from dear to cheap; within one, the natural order, but for
+    epochs, which come last: trials that share a network are neighbours unless their epochs make classes.
 
     It walks a space in which the dimensions of the classes come first, so that a class is a stretch of
     indexes and what the conditions reject is skipped as ever.
     """
 
     def __init__(self, space: Space, constants: Mapping[str, Value], repeats: int, classes: Classes) -> None:
-        rest = [name for name in space.dimensions if name not in classes.names]
+        rest = sorted((name for name in space.dimensions if name not in classes.names), key=lambda n: n == "epochs")
         names = [*classes.names, *rest]
         self._repeats = repeats
         self._space = Space({name: space.dimensions[name] for name in names}, space.where, constants)
-        here, natural = _strides(self._space), _strides(space)
+        here, natural = strides(self._space), strides(space)
         self._strides = [(here[name], natural[name]) for name in names]
         last = len(space.dimensions[classes.names[-1]])
         width = here[classes.names[-1]]
@@ -114,7 +115,7 @@ class FromDear:
         return found
 
 
-def _strides(space: Space) -> dict[str, int]:
+def strides(space: Space) -> dict[str, int]:
     """How far apart indexes are that differ by one value of a dimension."""
     sizes = [len(values) for values in space.dimensions.values()]
     return {name: math.prod(sizes[k + 1 :]) for k, name in enumerate(space.dimensions)}

@@ -7,18 +7,17 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import ExitStack
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack, suppress
 
 import torch
 
-from tradewind.pack import Outcome
 from tradewind.train.steps import Steps
 
 PAYS = 0.9  # of the time one after the other: less gained is not worth the memory
 REHEARSED_S = 0.02  # of each
 
-Run = Callable[[], list[Outcome]]
+Run = Callable[[], None]
 
 
 def pays(kinds: Sequence[Steps], device: torch.device) -> bool:
@@ -40,28 +39,22 @@ def pays(kinds: Sequence[Steps], device: torch.device) -> bool:
     return together_s <= PAYS * alone_s
 
 
-def at_once(runs: Sequence[Run], device: torch.device) -> list[list[Outcome] | None]:
-    """What each of these gives, all at once; None for one that ran out of memory."""
+def at_once(runs: Sequence[Run], device: torch.device) -> None:
+    """All of these at once; one that runs out of memory is left where it is."""
     torch.cuda.synchronize(device)
     with ThreadPoolExecutor(len(runs)) as pool:
         begun = [pool.submit(_on_stream, run, device) for run in runs]
-    return [_given(one) for one in begun]
+    for one in begun:
+        with suppress(torch.OutOfMemoryError):
+            one.result()
 
 
-def _on_stream(run: Run, device: torch.device) -> list[Outcome]:
+def _on_stream(run: Run, device: torch.device) -> None:
     stream = _stream(device)
     with torch.cuda.stream(stream):
-        found = run()
+        run()
         stream.synchronize()
-    return found
 
 
 def _stream(device: torch.device) -> torch.cuda.Stream:
     return torch.cuda.Stream(device)  # type: ignore[no-untyped-call]
-
-
-def _given(one: Future[list[Outcome]]) -> list[Outcome] | None:
-    try:
-        return one.result()
-    except torch.OutOfMemoryError:
-        return None

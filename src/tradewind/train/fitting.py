@@ -13,7 +13,7 @@ from pathlib import Path
 import torch
 
 from tradewind.folder import RunFolder
-from tradewind.pack import Config, Outcome, Report, Scores, Task, Trial
+from tradewind.pack import Config, Outcome, Report, Scores, Task, Tell, Trial, untold
 from tradewind.train import plain
 from tradewind.train.beside import at_once, pays
 from tradewind.train.held import Remembered
@@ -35,11 +35,16 @@ def train_pack(
     data: Data,
     task: Task,
     report: Report,
+    tell: Tell = untold,
     remembered: Remembered | None = None,
 ) -> dict[str, Outcome]:
-    """The outcome of every trial by its key; trials that differ only in their epochs share a network in any case."""
-    fitting = _Fitting(workload, data, task, report, remembered or Remembered())
-    return {outcome.key: outcome for outcome in fitting.fit(trials)}
+    """The outcome of every trial by its key; trials that differ only in their epochs share a network in any case.
+
+    Every outcome is also told as soon as it is there: other trials may go on for hours.
+    """
+    fitting = _Fitting(workload, data, task, report, tell, remembered or Remembered())
+    fitting.fit(trials)
+    return fitting.outcomes
 
 
 @dataclass
@@ -50,25 +55,37 @@ class _Ready:
 
 
 class _Fitting:
-    def __init__(self, workload: Workload, data: Data, task: Task, report: Report, remembered: Remembered) -> None:
+    def __init__(
+        self, workload: Workload, data: Data, task: Task, report: Report, tell: Tell, remembered: Remembered
+    ) -> None:
         self._workload, self._data, self._task = workload, data, task
         self._remembered = remembered
-        speaking = threading.Lock()
+        self.outcomes: dict[str, Outcome] = {}
+        speaking = threading.Lock()  # kinds beside each other are threads
 
         def one_by_one(key: str, epoch: int, scores: Scores) -> None:
             with speaking:
                 report(key, epoch, scores)
 
-        self._report: Report = one_by_one
+        def ended(outcome: Outcome) -> None:
+            with speaking:
+                self.outcomes[outcome.key] = outcome
+                tell(outcome)
 
-    def fit(self, trials: Sequence[Trial]) -> list[Outcome]:
+        self._report: Report = one_by_one
+        self._ended: Tell = ended
+
+    def fit(self, trials: Sequence[Trial]) -> None:
         """Kinds beside each other where that can be done and pays, what is left one kind after the other."""
-        groups, found = self._groups(trials), list[Outcome]()
+        groups = self._groups(trials)
         if len(trials) == 1 and not going_on(groups[0][0]) and self._is_plain(trials[0]):
-            return self._fit_plainly(trials)
+            self._fit_plainly(trials)
+            return
         if len(groups) > 1 and choose_device(trials[0].config["device"]).type == "cuda":
-            groups, found = self._fit_beside(groups)
-        return found + [outcome for group in groups for outcome in self._fit_group(group)]
+            self._fit_beside(groups)
+            groups = self._groups(trials)
+        for group in groups:
+            self._fit_group(group)
 
     def _is_plain(self, trial: Trial) -> bool:
         """Whether nothing of ours makes a network faster: on a CPU, none of our kernels can do its front."""
@@ -83,14 +100,15 @@ class _Fitting:
             fronts[kind] = fusable(self._workload.model(config), device.type)
         return not fronts[kind]
 
-    def _fit_plainly(self, trials: Sequence[Trial]) -> list[Outcome]:
-        about = self._workload, self._data, self._task, self._report
-        return [plain.train(trial, *about) for trial in trials]
+    def _fit_plainly(self, trials: Sequence[Trial]) -> None:
+        for trial in trials:
+            self._ended(plain.train(trial, self._workload, self._data, self._task, self._report))
 
     def _groups(self, trials: Sequence[Trial]) -> list[Group]:
         """Networks that may be trained as one: of one kind, and as far as each other, since only equals keep step."""
         found: dict[tuple[str, ...], Group] = {}
-        for member in members_of(trials, RunFolder(Path(self._task.run_folder))):
+        left = [trial for trial in trials if trial.key not in self.outcomes]
+        for member in members_of(left, RunFolder(Path(self._task.run_folder))):
             kind, way = kind_of(member.config, self._workload), going_on(member)
             company = member.key if way in {"plain", "one"} else way
             found.setdefault((kind, str(member.progress.epoch), company), []).append(member)
@@ -101,35 +119,40 @@ class _Fitting:
         device = choose_device(config["device"])
         dtype = kept_in(resolved(config["precision"], device))
         sets = load(self._data, config, device, dtype, self._remembered)
-        return PackTraining(members, self._workload, sets, self._task, self._report, self._remembered.slower)
+        about = self._workload, sets, self._task, self._report, self._ended
+        return PackTraining(members, *about, self._remembered.slower)
 
-    def _fit_group(self, members: Group, said: bool = False) -> list[Outcome]:
+    def _fit_group(self, members: Group, said: bool = False) -> None:
         """As one where that can be done and pays; a pack too large for its device is halved."""
         trials = [list(member.trials) for member in members]  # training takes out those that end
         if going_on(members[0]) == "plain":
-            return self._fit_plainly(trials[0])
+            self._fit_plainly(trials[0])
+            return
         try:
             together = self._training(members)
             together.check()
-            return together.run(together.start())
+            together.run(together.start())
+            return
         except Unstackable as reason:
             if not said:
                 print(f"networks one by one: {reason}")
             if len(members) == 1:  # not even as a stack of one
-                return self._fit_plainly(members[0].trials)
-            return [outcome for member in members for outcome in self._fit_group([member], said=True)]
+                self._fit_plainly(members[0].trials)
+                return
+            for member in members:
+                self._fit_group([member], said=True)
+            return
         except torch.OutOfMemoryError:
             if len(members) == 1:
                 raise
         torch.cuda.empty_cache()
         half = len(members) // 2  # from what was kept on the way
-        return self._fit_apart([*chain(*trials[:half])]) + self._fit_apart([*chain(*trials[half:])])
+        for part in (trials[:half], trials[half:]):
+            for group in self._groups([*chain(*part)]):
+                self._fit_group(group)
 
-    def _fit_apart(self, trials: Sequence[Trial]) -> list[Outcome]:
-        return [outcome for group in self._groups(trials) for outcome in self._fit_group(group)]
-
-    def _fit_beside(self, groups: list[Group]) -> tuple[list[Group], list[Outcome]]:
-        """The groups that are left for later, and what has come of the others."""
+    def _fit_beside(self, groups: list[Group]) -> None:
+        """Those that can be: what is too large for that, or no graph, is left."""
         device, precision = self._where(groups)
         try:
             ready = self._ready(groups) if precision else []
@@ -138,17 +161,13 @@ class _Fitting:
         if len(ready) < 2 or not pays([one.steps for one in ready], device):
             ready.clear()
             torch.cuda.empty_cache()
-            return groups, []
-        trials = [[trial for member in one.group for trial in member.trials] for one in ready]
-        together = Together(sum(map(len, trials)), ready[0].training.together.began)
+            return
+        trials = sum(one.training.together.trials for one in ready)
+        together = Together(trials, ready[0].training.together.began)
         for one in ready:
             one.training.together = together
         with computing(precision, device):  # a switch for all threads
-            found = at_once([partial(one.training.run, one.steps) for one in ready], device)
-        short = [trial for one, given in zip(trials, found, strict=True) if given is None for trial in one]
-        begun = [one.group for one in ready]
-        left = self._groups(short) + [group for group in groups if group not in begun]
-        return left, [outcome for given in found if given is not None for outcome in given]
+            at_once([partial(one.training.run, one.steps) for one in ready], device)
 
     def _where(self, groups: list[Group]) -> tuple[torch.device, str]:
         """The device of all groups, and the precision of all, if they have it in common."""

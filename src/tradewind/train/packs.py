@@ -10,14 +10,14 @@ import math
 import threading
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
+from contextlib import suppress
 from pathlib import Path
 
 import torch
 from torch import nn
 
 from tradewind.folder import RunFolder
-from tradewind.pack import Config, Outcome, Report, Task, Trial
+from tradewind.pack import Config, Outcome, Report, Task, Tell, Trial
 from tradewind.train.batches import Batch
 from tradewind.train.checkpoint import save_tensors
 from tradewind.train.member import Member, PackCheckpoints, going_on, kind_of
@@ -46,12 +46,21 @@ BUILT_SAVES = 0.35  # of the time of a step, at the least
 MAKING = threading.Lock()  # of graphs, where packs train beside each other: what traces and compiles is one for all
 
 
-@dataclass(frozen=True)
 class Together:
-    """How many trials are in training at once, and since when."""
+    """Trials in training at once, since when, and what each is allotted of the time: of every moment an equal share
+    to all that are still in training, so that the shares of all add up to the time that passed."""
 
-    trials: int
-    began: float
+    def __init__(self, trials: int, began: float) -> None:
+        self.trials, self.began = trials, began
+        self._left, self._at, self._share_s = trials, began, 0.0
+        self._one_by_one = threading.Lock()
+
+    def share_s(self, now: float) -> float:
+        """That of a trial which ends now."""
+        with self._one_by_one:
+            self._share_s += max(0.0, now - self._at) / self._left
+            self._at, self._left = max(self._at, now), max(1, self._left - 1)
+            return self._share_s
 
 
 class PackTraining:
@@ -64,9 +73,10 @@ class PackTraining:
         sets: Sets,
         task: Task,
         report: Report,
+        tell: Tell,
         slower: dict[str, str],
     ) -> None:
-        self._workload, self._sets, self._task, self._report = workload, sets, task, report
+        self._workload, self._sets, self._task, self._report, self._tell = workload, sets, task, report, tell
         self._slower = slower
         self.members = list(members)
         config = self.members[0].config
@@ -84,17 +94,22 @@ class PackTraining:
         self.together = Together(sum(len(member.trials) for member in self.members), clock(self._device))
         self._tested: torch.Tensor | None = None  # outputs for the test split after this epoch
         self._compile_s, self._warmup_s = self._stack.compile_s, 0.0
-        self.outcomes: list[Outcome] = []
 
     def check(self) -> None:
         """Raises Unstackable unless these networks can be trained as one, and are the faster for it."""
         reason = self._slower.get(self._kind())  # looking takes longer than an epoch of a small network
         if reason and not self._goes_on:
             raise Unstackable(reason)
+        began = clock(self._device)
         batch = next(self._sets.train.epoch(0))
         if self._unmeasured and self._device.type == "cpu":  # first, since checking takes longer
             self._measure(batch)
         self._stack.check(self._models, batch, [member.config for member in self.members], self._config())
+        took_s = clock(self._device) - began
+        if self._device.type == "cuda":  # the first step builds our kernels
+            self._compile_s += took_s
+        else:
+            self._warmup_s += took_s
 
     @property
     def _unmeasured(self) -> bool:
@@ -151,21 +166,23 @@ class PackTraining:
         return steps
 
     def _rehearse(self) -> None:
-        """On a GPU the first call of a kernel loads it, or builds it."""
-        if self._device.type != "cuda":
+        """Judge once unheeded where times count: on a GPU the first call of a kernel loads it, or builds it."""
+        if self._device.type != "cuda" or self._task.purpose != "time":
             return
         began = clock(self._device)
         for samples in (self._sets.validation, self._sets.test):
             if samples is not None and len(samples):
-                self._stack.rehearse(samples, EVALUATION_BATCH)
+                outputs = self._stack.predict(samples, EVALUATION_BATCH)[0]
+                with suppress(Exception):  # a user's scores may have no answer to what an untrained network says
+                    self._scores(0, outputs, samples.targets)
         self._warmup_s += clock(self._device) - began
 
-    def run(self, steps: Steps) -> list[Outcome]:
-        """Train until every trial has ended."""
+    def run(self, steps: Steps) -> None:
+        """Train until every trial has ended; each is told of as it ends."""
         while True:  # what was kept may be at its end already
             alive = [number for number, member in enumerate(self.members) if not self._ended(number, member)]
             if not alive:
-                return self.outcomes
+                return
             if len(alive) <= len(self.members) // 2 or (len(alive) < len(self.members) and not steps.captured):
                 self.members = [self.members[number] for number in alive]
                 self._stack.keep(alive)
@@ -237,7 +254,7 @@ class PackTraining:
                 if ending.state == "paused":
                     self._checkpoints.keep(number, member)
                 member.trials.remove(trial)
-                self.outcomes.append(self._outcome(number, member, trial, ending))
+                self._tell(self._outcome(number, member, trial, ending))
         return not member.trials
 
     def _outcome(self, number: int, member: Member, trial: Trial, ending: Ending) -> Outcome:
@@ -247,6 +264,8 @@ class PackTraining:
             if self._tested is None:
                 self._tested = self._stack.predict(self._sets.test, EVALUATION_BATCH)
             scores = self._scores(number, self._tested[number], self._sets.test.targets)
+        test_s = clock(self._device) - began
+        if ending.state == "done":
             config = {**member.config, "epochs": trial.config["epochs"]}
             save_tensors(self._folder.model(trial.key), self._stack.state(number), {"config": config})
         progress, now = member.progress, clock(self._device)
@@ -256,13 +275,13 @@ class PackTraining:
             **self._sets.times,
             **progress.times(),
             **ending.times,
+            "test_s": test_s,
         }
-        times["test_s"] = now - began
         if ending.state == "done" and len(self.members) == 1:  # of a pack's networks all are tested at once
-            times["test_samples_per_s"] = len(self._sets.test) / times["test_s"]
+            times["test_samples_per_s"] = len(self._sets.test) / test_s
         if self.together.trials > 1:
             times["pack_wall_s"] = now - self.together.began
-            times["share_s"] = times["pack_wall_s"] / self.together.trials  # allotted: alone it is not known
+            times["share_s"] = self.together.share_s(now)  # allotted: alone it is not known
         times["wall_s"] = times["data_s"] + times["train_s"] + times["test_s"]
         facts = facts_of(self._models[0], member.config, progress) | {
             "device": self._device.type, "precision": self._precision, "packed_with": self.together.trials - 1,

@@ -127,13 +127,6 @@ class Stack:
         pieces = [self._outputs(samples.rows(slice(k, k + batch))) for k in range(0, len(samples), batch)]
         return torch.cat(pieces, dim=1)
 
-    @torch.no_grad()
-    def rehearse(self, samples: Samples, batch: int) -> None:
-        """Predict what is first and last of a split, so that its time has no set-up in it."""
-        self._model.eval()
-        for start in {0, (len(samples) - 1) // batch * batch}:
-            self._outputs(samples.rows(slice(start, start + batch)))
-
     def keep(self, numbers: Sequence[int]) -> None:
         """Go on with these networks only."""
         rows = torch.tensor(numbers, device=self.rows.device)

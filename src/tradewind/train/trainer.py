@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tradewind.errors import StudyError
-from tradewind.pack import Gang, Outcome, Pack, Report, Task, Trial
+from tradewind.pack import Gang, Outcome, Pack, Report, Task, Tell, Trial, untold
 from tradewind.train import command, function
 from tradewind.workloads import find, is_network, make
 
@@ -44,7 +44,7 @@ class Trainer:
         self._meeting = Meeting()
         return self._meeting.address
 
-    def fit(self, pack: Pack, report: Report) -> list[Outcome]:
+    def fit(self, pack: Pack, report: Report, tell: Tell = untold) -> list[Outcome]:
         """Train every trial of the pack: by its gang, as one where they can be stacked, else one after the other."""
         _check_gang(pack, self._network)
         if pack.gang is not None and pack.gang.of > 1:
@@ -55,16 +55,15 @@ class Trainer:
         from tradewind.train.held import Remembered
 
         _forget_peak()
-        began = time.perf_counter()
-        workload, data = self._data(pack.trials[0])
-        load_s = time.perf_counter() - began
+        workload, data, took = self._timed_data(pack.trials[0])
         if self._remembered is None or self._task.purpose == "time":  # to time, every trial brings its own data
             self._remembered = Remembered()
-        found = train_pack(pack.trials, workload, data, self._task, report, self._remembered)
-        for outcome in found.values():
-            outcome.times["data_s"] += load_s
-            outcome.times["wall_s"] += load_s
-            outcome.facts["peak_memory_bytes"] = _peak()
+
+        def ended(outcome: Outcome) -> None:
+            _complete(outcome, took)
+            tell(outcome)
+
+        found = train_pack(pack.trials, workload, data, self._task, report, ended, self._remembered)
         return [found[trial.key] for trial in pack.trials]
 
     def _fit(self, trial: Trial, report: Report) -> Outcome:
@@ -84,16 +83,13 @@ class Trainer:
             began = time.perf_counter()
             group = self._joined(gang)
             joined = time.perf_counter()
-            workload, data = self._data(trial)
-            load_s = time.perf_counter() - joined
+            workload, data, took = self._timed_data(trial)
             outcome = loop.train(trial, workload, data, self._task, report, group)
         except BaseException:
             self._leave()  # it is not known what the others have exchanged since
             raise
         outcome.times["warmup_s"] += joined - began
-        outcome.times["data_s"] += load_s
-        outcome.times["wall_s"] += load_s
-        outcome.facts["peak_memory_bytes"] = _peak()
+        _complete(outcome, took)
         return outcome
 
     def _joined(self, gang: Gang) -> Group:
@@ -111,6 +107,15 @@ class Trainer:
             group, self._group = self._group, None
             group.leave()
 
+    def _timed_data(self, trial: Trial) -> tuple[Workload, Data, dict[str, float]]:
+        """Also what that took; what had to be made first, for all that come after, was no loading."""
+        from tradewind.workloads.cache import making_s
+
+        began, made_s = time.perf_counter(), making_s()
+        workload, data = self._data(trial)
+        made_s = making_s() - made_s
+        return workload, data, {"data_s": time.perf_counter() - began - made_s, "warmup_s": made_s}
+
     def _data(self, trial: Trial) -> tuple[Workload, Data]:
         from tradewind.train.plain import own_values
 
@@ -126,6 +131,13 @@ class Trainer:
         if self._task.purpose == "tune":  # to time, every trial loads its own, or data_s would be a lie
             self._kept = (trial.data_seed, own_values(workload, config)), workload, data
         return workload, data
+
+
+def _complete(outcome: Outcome, took: dict[str, float]) -> None:
+    for name, seconds in took.items():
+        outcome.times[name] += seconds
+    outcome.times["wall_s"] += took["data_s"]
+    outcome.facts["peak_memory_bytes"] = _peak()
 
 
 def _check_gang(pack: Pack, network: bool) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import time
 import uuid
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -14,10 +15,17 @@ from tradewind.errors import DataError
 
 Arrays = tuple[np.ndarray[Any, Any], ...]
 
+_made: list[float] = []  # seconds of each time
+
 
 def cache_folder() -> Path:
     """Where data are kept from run to run."""
     return Path(os.environ.get("TRADEWIND_CACHE") or Path.home() / ".cache" / "tradewind")
+
+
+def making_s() -> float:
+    """What this process has spent so far on making what is then there for all: no part of loading it."""
+    return sum(_made)
 
 
 def cached(name: str, parts: Sequence[str], make: Callable[[], Arrays]) -> Arrays:
@@ -28,11 +36,13 @@ def cached(name: str, parts: Sequence[str], make: Callable[[], Arrays]) -> Array
         return _mapped(paths)
     except (OSError, ValueError, EOFError):
         pass  # absent, torn or cut short: all the same, made anew
+    began = time.perf_counter()
     arrays = make()
     try:
         folder.mkdir(parents=True, exist_ok=True)
         for path, array in zip(paths, arrays, strict=True):
             _store(array, path)
+        _made.append(time.perf_counter() - began)
         return _mapped(paths)
     except OSError as error:
         raise DataError(f"{folder}: data can't be kept there ({error}); set TRADEWIND_CACHE") from error

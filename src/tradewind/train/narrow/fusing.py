@@ -64,8 +64,8 @@ class Front(nn.Module):
 
 def has_kernels(device: torch.device, precision: str) -> bool:
     """Whether kernels of our own compute like this. Not a question of time: a trial must end as it did before."""
-    if device.type == "cpu":  # wider registers were not tried; with more threads torch is the faster on small batches
-        avx2 = torch.backends.cpu.get_cpu_capability() == "AVX2"
+    if device.type == "cpu":  # with more threads torch is the faster on small batches
+        avx2 = torch.backends.cpu.get_cpu_capability() in {"AVX2", "AVX512"}
         return precision == "fp32" and avx2 and torch.get_num_threads() == 1
     return precision == "bf16" and triton_is_there()
 
