@@ -71,7 +71,7 @@ def test_what_does_not_count_is_counted_beside(tmp_path: Path) -> None:
     assert (x.n, x.mean, x.stopped, x.failed, x.missing) == (1, 1.0, 1, 0, 1)
     assert (y.labels, y.n, y.mean, y.failed) == ({"a": "y"}, 0, None, 1)
     counts = effects(results, "score").counts
-    assert counts == {"done": 2, "stopped": 1, "failed": 1, "duplicates": 1, "skipped_lines": 0}
+    assert counts == {"done": 2, "pruned": 0, "stopped": 1, "failed": 1, "duplicates": 1, "skipped_lines": 0}
 
 
 def test_groups_go_by_several_names_of_any_kind_in_order(tmp_path: Path) -> None:

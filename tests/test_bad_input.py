@@ -294,7 +294,8 @@ def test_the_error_of_a_trial_may_hold_any_text(cli: Cli, write_study: WriteStud
     answer = cli("run", "study.json", "--out", "run", "--quiet")
     assert answer.returncode == 1
     assert answer.stderr == ""
-    assert Results.load(write_study(STUDY).parent / "run").counts() == {"done": 0, "stopped": 0, "failed": 3}
+    results = Results.load(write_study(STUDY).parent / "run")
+    assert results.counts() == {"done": 0, "pruned": 0, "stopped": 0, "failed": 3}
     assert "ValueError: not text: " in cli("show", "run", 0).stdout
 
 
@@ -400,7 +401,7 @@ def test_a_full_disk_ends_the_run_clearly_and_after_making_room_the_same_command
     assert (answer.returncode, answer.stderr) == (0, "")
     results = Results.load(disk / "run")
     assert sorted(results.items("x")) == values
-    assert results.counts() == {"done": 80, "stopped": 0, "failed": 0}
+    assert results.counts() == {"done": 80, "pruned": 0, "stopped": 0, "failed": 0}
     after = {record["key"]: record for record in results.records()}
     assert recorded.items() <= after.items()
     assert os.listdir(disk / "run" / "models") == []

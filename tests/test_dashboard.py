@@ -403,7 +403,7 @@ def test_what_is_followed_line_by_line_equals_what_is_read_at_once(tmp_path: Pat
         feed.poll()
     found, plain = feed.ready(), Results.load(path)
     assert rows(found) == rows(plain)
-    assert feed.counts == plain.counts() == {"done": 410, "stopped": 0, "failed": 20}
+    assert feed.counts == plain.counts() == {"done": 410, "pruned": 0, "stopped": 0, "failed": 20}
     assert (feed.best, feed.metric) == ((plain.best().value, plain.best().record["trial"]), plain.best().metric)
     assert feed.bytes_read < len(text) + polls * 2000  # torn ends are read again, whole lines are not
     assert feed.damaged == 0

@@ -329,7 +329,7 @@ def test_a_failed_trial_is_tried_again_within_its_retries(engine: str, tmp_path:
     assert records[2]["scores"] == {"score": 2.0}
     assert records[5]["error"]["what"] == "RuntimeError: try 3"
     assert sorted(executions(tmp_path)) == ["0 1", "1 1", "1 2", "2 1", "2 2", "2 3", "5 1", "5 2", "5 3"]
-    assert results.counts() == {"done": 3, "stopped": 0, "failed": 1}
+    assert results.counts() == {"done": 3, "pruned": 0, "stopped": 0, "failed": 1}
 
 
 MENDED = """
@@ -349,11 +349,11 @@ def test_failed_trials_run_again_only_when_asked(engine: str, tmp_path: Path, wr
     for retry_failed, expected in ((False, sorted(once)), (False, sorted(once)), (True, ["breaks", *sorted(once)])):
         results = tradewind.run(path, tmp_path / "run", engine=engine, workers=1, retry_failed=retry_failed)
         assert sorted(executions(tmp_path)) == expected
-        assert results.counts() == {"done": 1, "stopped": 0, "failed": 1}
+        assert results.counts() == {"done": 1, "pruned": 0, "stopped": 0, "failed": 1}
     assert by_case(tmp_path / "run")["breaks"]["attempt"] == 2
     (tmp_path / "mended").touch()
     results = tradewind.run(path, tmp_path / "run", engine=engine, workers=1, retry_failed=True)
-    assert results.counts() == {"done": 2, "stopped": 0, "failed": 0}
+    assert results.counts() == {"done": 2, "pruned": 0, "stopped": 0, "failed": 0}
     assert by_case(tmp_path / "run")["breaks"]["attempt"] == 3
     assert executions(tmp_path).count("works") == 1
 
@@ -632,7 +632,7 @@ def test_what_a_worker_imports_does_not_count_against_a_timeout(tmp_path: Path, 
     module = "import time\ntime.sleep(1.2)  # as torch does\n\ndef trial(config):\n    return config['case']\n"
     study = {"name": "import", "workload": "work.py:trial", "space": {"case": [1, 2]}, "stop": {"timeout_s": 1}}
     results = tradewind.run(write_study(study, module), tmp_path / "run", engine="processes", workers=1)
-    assert results.counts() == {"done": 2, "stopped": 0, "failed": 0}
+    assert results.counts() == {"done": 2, "pruned": 0, "stopped": 0, "failed": 0}
     assert all(record["finished"] - record["started"] < 1 for record in results.records())
 
 
@@ -733,7 +733,7 @@ def test_a_stopped_run_exits_with_130_and_says_how_to_go_on(
     words = shlex.split(errors.strip().splitlines()[-1].rpartition("go on with: ")[2])
     assert words == ["tradewind", "run", "study.json", "--out", "a run", "--engine", engine]
     assert cli(*words[1:], "--quiet").returncode == 0
-    assert tradewind.Results.load(tmp_path / "a run").counts() == {"done": 12, "stopped": 0, "failed": 0}
+    assert tradewind.Results.load(tmp_path / "a run").counts() == {"done": 12, "pruned": 0, "stopped": 0, "failed": 0}
     assert len(executions(tmp_path)) <= 12 + (1 if engine == "serial" else cores())
 
 
@@ -747,7 +747,7 @@ def test_a_run_stops_when_its_time_is_up_and_goes_on(tmp_path: Path, stoppable: 
     assert done["failed"] == 0
     assert done["done"] < 12
     assert cli("run", "study.json", "--out", "a run", "--quiet").returncode == 0
-    assert tradewind.Results.load(tmp_path / "a run").counts() == {"done": 12, "stopped": 0, "failed": 0}
+    assert tradewind.Results.load(tmp_path / "a run").counts() == {"done": 12, "pruned": 0, "stopped": 0, "failed": 0}
 
 
 # Purpose time.

@@ -152,7 +152,7 @@ def jobs(tmp_path: Path, write_study: Write) -> Iterator[Callable[[int, float], 
 
 def assert_recorded_once(jobs: Jobs, trials: int) -> None:
     results = tradewind.Results.load(jobs.run)
-    assert results.counts() == {"done": trials, "stopped": 0, "failed": 0}
+    assert results.counts() == {"done": trials, "pruned": 0, "stopped": 0, "failed": 0}
     assert sorted(results.items("trial")) == list(range(trials))
     assert sorted(results.items("score")) == [float(n) for n in range(trials)]
     assert results.duplicates == 0

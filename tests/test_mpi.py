@@ -183,7 +183,7 @@ class Jobs:
 def assert_counted_once(jobs: Jobs, trials: int) -> None:
     assert sorted(jobs.recorded()) == list(range(trials))
     assert set(jobs.executed()) == set(range(trials))
-    assert Results.load(jobs.run).counts() == {"done": trials, "stopped": 0, "failed": 0}
+    assert Results.load(jobs.run).counts() == {"done": trials, "pruned": 0, "stopped": 0, "failed": 0}
 
 
 @pytest.fixture

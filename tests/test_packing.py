@@ -295,7 +295,7 @@ def test_a_run_packs_what_can_be_packed_and_says_so_in_its_records(
 ) -> None:
     space = {"learning_rate": [0.001, 0.01], "epochs": [1, 3], "size": [1, 2]}
     results = ran(cli, nets(write_study, space, repeats=2), tmp_path / "run", engine)
-    assert results.counts() == {"done": 16, "stopped": 0, "failed": 0}
+    assert results.counts() == {"done": 16, "pruned": 0, "stopped": 0, "failed": 0}
     assert finished(tmp_path / "run") == Counter(range(16))
     together: dict[tuple[Any, ...], list[Any]] = {}
     for record in results.records():
@@ -359,7 +359,7 @@ def test_a_pack_that_crashes_is_split_until_only_the_guilty_trial_fails(
 ) -> None:
     study = nets(write_study, {"learning_rate": FIVE}, fatal=fatal)
     results = ran(cli, study, tmp_path / "run", engine, code=1)
-    assert results.counts() == {"done": 4, "stopped": 0, "failed": 1}
+    assert results.counts() == {"done": 4, "pruned": 0, "stopped": 0, "failed": 1}
     assert finished(tmp_path / "run") == Counter(range(5))
     (guilty,) = [record for record in results.records() if record["state"] == "failed"]
     assert guilty["config"]["learning_rate"] == 0.013
@@ -373,7 +373,7 @@ def test_a_guilty_trial_with_a_second_try_harms_none(tmp_path: Path, write_study
     path, run = nets(write_study, {"learning_rate": FIVE}, fatal="raise"), tmp_path / "run"
     path.write_text(json.dumps({**json.loads(path.read_text()), "retries": 1}))
     assert command("run", path, "--out", run, "--engine", "serial", "--quiet").returncode == 1
-    assert tradewind.Results.load(run).counts() == {"done": 4, "stopped": 0, "failed": 1}
+    assert tradewind.Results.load(run).counts() == {"done": 4, "pruned": 0, "stopped": 0, "failed": 1}
     assert finished(run) == Counter([*range(5), 2])
 
 
@@ -432,7 +432,7 @@ def test_a_run_of_packs_that_is_killed_goes_on_and_counts_every_trial_once(
     assert here.start().wait(timeout=60) == 0
     assert finished(here.run) == Counter(range(32))
     results = tradewind.Results.load(here.run)
-    assert results.counts() == {"done": 32, "stopped": 0, "failed": 0}
+    assert results.counts() == {"done": 32, "pruned": 0, "stopped": 0, "failed": 0}
     assert results.duplicates == 0
     assert {record["epochs_run"] - record["config"]["epochs"] for record in results.records()} == {0}
 
@@ -486,7 +486,7 @@ def test_two_jobs_on_one_folder_share_its_packs_and_run_none_twice(
     assert [job.wait(timeout=60) for job in both] == [0, 0]
     assert finished(here.run) == Counter(range(64))
     results = tradewind.Results.load(here.run)
-    assert results.counts() == {"done": 64, "stopped": 0, "failed": 0}
+    assert results.counts() == {"done": 64, "pruned": 0, "stopped": 0, "failed": 0}
     assert results.duplicates == 0
     shares = Counter(
         path.name for path in (here.run / "journal").glob("*.jsonl") if b'"finished"' in path.read_bytes()

@@ -286,7 +286,7 @@ def test_a_report_opens_in_a_browser_without_errors(tmp_path: Path, chromium: st
 def test_a_notebook_shows_the_counts_and_the_first_trials(tmp_path: Path) -> None:
     extra = [record(90, state="failed", reason="boom", times={}, scores={}, last={})]
     page = small(tmp_path / "run", extra)._repr_html_()
-    assert "12 done, 0 stopped, 1 failed; 0 duplicates, 0 damaged lines" in page
+    assert "12 done, 0 pruned, 0 stopped, 1 failed; 0 duplicates, 0 damaged lines" in page
     assert EVIL not in page
     assert page.count("<tr>") == 1 + 10
     assert "<td>0</td><td>done</td>" in page

@@ -89,7 +89,7 @@ def test_a_trial_that_failed_and_then_ended_well_is_done(tmp_path: Path) -> None
     failed = record(1, state="failed", reason="boom", finished=10.0, scores={}, times={}, last={})
     again = record(1, attempt=2, finished=20.0)
     results = Results.load(write_run(tmp_path / "run", a=[failed, record(2)], b=[again]))
-    assert results.counts() == {"done": 2, "stopped": 0, "failed": 0}
+    assert results.counts() == {"done": 2, "pruned": 0, "stopped": 0, "failed": 0}
     assert results.record(1)["attempt"] == 2
     assert results.final_keys() == {again["key"], record(2)["key"]}
 
@@ -97,14 +97,14 @@ def test_a_trial_that_failed_and_then_ended_well_is_done(tmp_path: Path) -> None
 def test_a_failure_after_a_result_takes_nothing_away(tmp_path: Path) -> None:
     failed = record(1, state="failed", finished=1e10)
     results = Results.load(write_run(tmp_path / "run", a=[record(1)], b=[failed]))
-    assert results.counts() == {"done": 1, "stopped": 0, "failed": 0}
+    assert results.counts() == {"done": 1, "pruned": 0, "stopped": 0, "failed": 0}
     assert results.record(1)["state"] == "done"
 
 
 def test_of_several_failures_the_last_is_shown_and_all_are_counted_as_attempts(tmp_path: Path) -> None:
     failures = [record(1, state="failed", reason=f"number {n}", attempt=n, finished=float(n)) for n in (1, 2, 3)]
     results = Results.load(write_run(tmp_path / "run", a=failures))
-    assert results.counts() == {"done": 0, "stopped": 0, "failed": 1}
+    assert results.counts() == {"done": 0, "pruned": 0, "stopped": 0, "failed": 1}
     assert results.record(1)["reason"] == "number 3"
     assert results.attempts() == {record(1)["key"]: 3}
     assert results.final_keys() == set()
@@ -119,7 +119,7 @@ def test_a_retry_is_no_duplicate(tmp_path: Path) -> None:
 def test_a_stopped_trial_is_final_but_not_in_tables(command: Cli, tmp_path: Path) -> None:
     stopped = record(1, state="stopped", reason="max_epochs 9")
     results = Results.load(write_run(tmp_path / "run", a=[record(0), stopped, record(8)]))
-    assert results.counts() == {"done": 2, "stopped": 1, "failed": 0}
+    assert results.counts() == {"done": 2, "pruned": 0, "stopped": 1, "failed": 0}
     assert len(results.final_keys()) == 3
     table = results.table("batch_size", "optimizer", value="auc", stat="n")
     assert (table.row_labels, table.blocks[0].cells) == ([32], [[2]])
@@ -228,7 +228,7 @@ def test_a_hyperparameter_named_like_a_field_does_not_hide_it(tmp_path: Path) ->
     config = {"state": "failed", "trial": "x", "finished": "never", "attempt": None, "key": "k", "packed_with": "a"}
     path = write_run(tmp_path / "run", a=[record(n, config=config, finished=float(n)) for n in (1, 1, 2)])
     results = Results.load(path)
-    assert results.counts() == {"done": 2, "stopped": 0, "failed": 0}
+    assert results.counts() == {"done": 2, "pruned": 0, "stopped": 0, "failed": 0}
     assert results.duplicates == 1
     assert results.record(2)["config"] == config
     assert results.table("trial", "repeat", value="wall_s", stat="n").blocks[0].cells == [[1], [1]]
@@ -419,3 +419,12 @@ def test_a_million_records_are_read_in_30_seconds_then_any_table_takes_one_and_t
     assert report_s < 20
     assert most_gb < 1.5
     assert (tmp_path / "report.html").stat().st_size < 5e6
+
+
+def test_a_folder_of_another_format_is_refused_in_one_line(command: Cli, tmp_path: Path) -> None:
+    path = write_run(tmp_path / "run", a=[record(0)])
+    (path / "run.json").write_text('{"format": 1}')
+    for words in (["status", "run"], ["best", "run"], ["report", "run"]):
+        done = command(*words)
+        assert done.returncode == 2
+        assert done.stderr.splitlines() == ["tradewind: run: run format 1; this Tradewind reads format 2"]

@@ -631,7 +631,7 @@ def test_an_exported_run_opens_in_optuna(tmp_path: Path) -> None:
 
     points = points_of()
     index = indexed(Settings("random", trials=9), points)
-    states = ["done", "done", "failed", "stopped", "done", "paused"]
+    states = ["done", "done", "failed", "pruned", "done", "paused"]
     records = [
         {
             "state": state, "config": {"momentum": None, "kick": None, "fixed": 1, **index[k]}, "key": f"k{k}",

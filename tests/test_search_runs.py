@@ -143,7 +143,7 @@ def test_every_method_gives_its_trials_in_both_schedules_and_the_same_with_one_w
     search = {"method": method, "metric": "loss", **({} if method == "grid" else {"trials": 12})}
     this = study(search, space=LISTED if method == "grid" else RANGES)
     one, other = (serial(this, tmp_path / name, name) for name in SCHEDULES)
-    assert one.counts() == {"done": 12, "stopped": 0, "failed": 0}
+    assert one.counts() == {"done": 12, "pruned": 0, "stopped": 0, "failed": 0}
     assert len(set(one.keys())) == 12
     assert tried(one) == tried(other)
     assert (tmp_path / "called").stat().st_size == 24
@@ -172,12 +172,12 @@ def test_what_is_pruned_has_its_whole_record_and_nothing_is_trained_twice(study:
     results = serial(this, tmp_path / "run")
     records = list(results.records())
     assert len(records) == 11
-    assert {r["state"] for r in records} == {"done", "stopped"}
+    assert {r["state"] for r in records} == {"done", "pruned"}
     assert sum(r["epochs_run"] for r in records) == sum(trained(tmp_path).values())
     assert set(trained(tmp_path).values()) == {1}
     for record in records:
         epochs = record["epochs_run"]
-        if record["state"] == "stopped":
+        if record["state"] == "pruned":
             assert record["reason"] == f"pruned after epoch {epochs}"
             assert epochs in (1, 3)
         else:
@@ -245,7 +245,7 @@ def test_ranks_make_the_same_generations_and_the_members_of_a_dead_one_are_claim
     ranks = [start("synchronous", "run", rank=rank, of=3) for rank in range(3)]
     assert sorted(job.wait() for job in ranks) == [-9, 0, 0]
     results = Results.load(tmp_path / "run")
-    assert results.counts() == {"done": 13, "stopped": 0, "failed": 0}
+    assert results.counts() == {"done": 13, "pruned": 0, "stopped": 0, "failed": 0}
     assert tried(results) == tried(Results.load(tmp_path / "whole"))
     assert results.duplicates == 0
     assert (tmp_path / "called").stat().st_size == 14  # one was killed and tried again
@@ -476,7 +476,7 @@ def test_paused_networks_go_on_in_packs_and_end_as_if_never_paused(tmp_path: Pat
     results = serial(storms(search), tmp_path / "halved")
     plain = serial(storms({"method": "sobol", "trials": 16, "metric": "validation_loss"}), tmp_path / "plain")
     assert len(results) == len(plain) == 16
-    assert results.counts()["stopped"] > 8
+    assert results.counts()["pruned"] > 8
     assert results.counts()["done"] >= 1
     assert max(r["packed_with"] for r in results.records()) > 0
     whole = {r["key"]: plain.curve(r["key"]) for r in plain.records()}

@@ -65,7 +65,7 @@ class Submitted:
     def complete(self) -> bool:
         """Whether every trial is done and counts once."""
         results = tradewind.Results.load(self.run)
-        assert results.counts() == {"done": self.trials, "stopped": 0, "failed": 0}, self.log()
+        assert results.counts() == {"done": self.trials, "pruned": 0, "stopped": 0, "failed": 0}, self.log()
         return sorted(results.column("trial").tolist()) == list(range(self.trials)) and not results.duplicates
 
     def log(self) -> str:

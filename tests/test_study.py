@@ -412,5 +412,5 @@ def test_hyperparameters_named_like_fields_of_a_record_do_not_hide_them(
     for _ in range(2):
         assert command("run", path, "--out", "run", "--engine", "serial").returncode == 0
     assert path.with_name("calls.txt").read_text() == "1 0\n2 0\n"
-    assert Results.load(path.parent / "run").counts() == {"done": 2, "stopped": 0, "failed": 0}
+    assert Results.load(path.parent / "run").counts() == {"done": 2, "pruned": 0, "stopped": 0, "failed": 0}
     assert json.loads(command("show", "run", 1, "--json").stdout)["config"] == {**fields, "x": 2}

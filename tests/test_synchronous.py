@@ -353,7 +353,7 @@ def test_an_extended_study_is_planned_anew(folder: RunFolder) -> None:
     folder.keep_edition(longer.study.digest(), longer.study.edition(""))
     ran = [trial for rank in range(2) for trial in Rank(longer, folder, rank, 2).finish()]
     assert sorted(positions(ran)) == [4, 5]
-    assert load(folder).counts() == {"done": 6, "stopped": 0, "failed": 0}
+    assert load(folder).counts() == {"done": 6, "pruned": 0, "stopped": 0, "failed": 0}
 
 
 def test_a_whole_job_is_dealt_anew_only_once_no_rank_of_the_last_one_lives(folder: RunFolder) -> None:
@@ -391,7 +391,7 @@ def test_sixteen_ranks_complete_a_study_and_each_trial_counts_once(folder: RunFo
     for rank in ranks:
         rank.leave()
     results = load(folder)
-    assert results.counts() == {"done": 144, "stopped": 0, "failed": 0}
+    assert results.counts() == {"done": 144, "pruned": 0, "stopped": 0, "failed": 0}
     assert results.duplicates == 0
     assert sorted(results.items("trial")) == list(range(144))
 
@@ -542,6 +542,6 @@ def test_a_killed_rank_that_is_started_again_goes_on_with_its_share(folder: RunF
     assert len(set(begun) & set(again)) <= 1  # what was in flight
     assert not {position for ran in others for position in ran} & set(again)
     results = load(folder)
-    assert results.counts() == {"done": 72, "stopped": 0, "failed": 0}
+    assert results.counts() == {"done": 72, "pruned": 0, "stopped": 0, "failed": 0}
     assert results.duplicates == 0
     assert len(list(folder.plans.iterdir())) == 1

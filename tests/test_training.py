@@ -518,7 +518,7 @@ def test_a_network_of_ones_own_is_trained_kept_and_made_again_in_a_new_process(
     ran = cli("run", study, "--out", run, "--workers", 1, cwd=tmp_path / "elsewhere")
     assert ran.returncode == 0, ran.stderr
     results = tradewind.Results.load(run)
-    assert results.counts() == {"done": 4, "stopped": 0, "failed": 0}
+    assert results.counts() == {"done": 4, "pruned": 0, "stopped": 0, "failed": 0}
     best = results.best()
     assert best.metric == "validation_skill"
     assert best.value == max(record["last"]["validation_skill"] for record in results.records())

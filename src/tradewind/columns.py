@@ -21,7 +21,7 @@ from tradewind.folder import writing
 from tradewind.journal import Record, decode
 
 Array = np.ndarray[Any, Any]
-FORMAT = 1
+FORMAT = 2
 CHUNK = 20_000
 PLAIN = (
     "trial", "repeat", "seed", "data_seed", "state", "reason", "global_batch_size", "communication_s",

@@ -14,7 +14,7 @@ from typing import Any
 from tradewind.errors import RunError, StudyError
 from tradewind.jsonfile import read_json
 
-FORMAT = 1
+FORMAT = 2
 
 
 class RunFolder:

@@ -10,10 +10,10 @@ from typing import Any, Literal, Protocol
 Value = Any  # a JSON value: None, bool, int, float, str, or a list or dict of them
 Config = dict[str, Value]
 Scores = Mapping[str, float]
-State = Literal["done", "stopped", "failed", "paused"]
+State = Literal["done", "pruned", "stopped", "failed", "paused"]
 Purpose = Literal["tune", "time"]
 
-FINAL: tuple[State, ...] = ("done", "stopped")
+FINAL: tuple[State, ...] = ("done", "pruned", "stopped")
 BY_LENGTH = ("cosine",)  # schedules whose rates depend on the number of epochs
 
 

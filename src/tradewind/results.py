@@ -144,7 +144,7 @@ class Results:
         return tries
 
     def counts(self) -> dict[str, int]:
-        """How many trials are done, stopped and failed."""
+        """How many trials are done, pruned, stopped and failed."""
         states = self.column("state") if len(self) else np.array([], dtype=object)
         return {state: int(np.sum(states == state)) for state in (*FINAL, "failed")}
 

@@ -34,6 +34,7 @@ class Group:
     high: float | None
     minimum: float | None
     maximum: float | None
+    pruned: int
     stopped: int
     failed: int
     missing: int  # done, but without this value
@@ -84,7 +85,7 @@ def group(results: Results, by: Sequence[str], value: str, confidence: float = 0
     margin = some.margin(confidence)
     left = [
         np.bincount(found.ids[rows], minlength=len(found)).tolist()
-        for rows in (state == "stopped", state == "failed", (state == "done") & np.isnan(values))
+        for rows in (state == "pruned", state == "stopped", state == "failed", (state == "done") & np.isnan(values))
     ]
     columns = [some.mean, some.median, some.std, some.mean - margin, some.mean + margin, some.minimum, some.maximum]
     plain = [[None if x != x else x for x in column.tolist()] for column in columns]
@@ -93,7 +94,7 @@ def group(results: Results, by: Sequence[str], value: str, confidence: float = 0
 
 
 def counted(results: Results) -> dict[str, int]:
-    """What an analysis stands on: done, stopped and failed trials, duplicates and damaged lines."""
+    """What an analysis stands on: done, pruned, stopped and failed trials, duplicates and damaged lines."""
     return {**results.counts(), "duplicates": results.duplicates, "skipped_lines": results.skipped_lines}
 
 

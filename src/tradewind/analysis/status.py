@@ -16,7 +16,7 @@ from tradewind.study import Study
 
 
 def status(folder: RunFolder) -> dict[str, Any]:
-    """Done, running, stopped, failed, left, and the expected time to the end, as plain values."""
+    """Done, running, pruned, stopped, failed, left, and the expected time to the end, as plain values."""
     results = Results.load(folder.path)
     running, jobs = _running(folder)
     counts = results.counts()

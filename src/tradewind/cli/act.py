@@ -66,7 +66,7 @@ def check(
 
 @app.command(epilog="Example: tradewind status runs/quick")
 def status(run: RunArg, as_json: JsonOption = False) -> None:
-    """Done, running, stopped, failed, left, and the time to the end."""
+    """Done, running, pruned, stopped, failed, left, and the time to the end."""
     from tradewind.commands import status_command
     from tradewind.report.pages import status_page
 

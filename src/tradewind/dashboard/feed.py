@@ -21,6 +21,7 @@ from tradewind.dashboard.tail import CurveIndex, Tail, any_too_long
 from tradewind.errors import Mistake, TradewindError
 from tradewind.folder import RunFolder
 from tradewind.journal import Record, decode, is_record, owner_of
+from tradewind.pack import FINAL
 from tradewind.reading import read
 from tradewind.results import Results
 
@@ -49,7 +50,7 @@ class Feed:
         self.running: dict[str, Running] = {}
         self.jobs: set[str] = set()
         self.spans: deque[Span] = deque(maxlen=MOST_SPANS)
-        self.counts = {"done": 0, "stopped": 0, "failed": 0}
+        self.counts: dict[str, int] = dict.fromkeys((*FINAL, "failed"), 0)
         self.best: tuple[float, int] | None = None
         self.metric, self.lower = "", False
         self.edition: dict[str, Any] = {}

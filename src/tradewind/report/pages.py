@@ -59,6 +59,7 @@ def status_page(found: dict[str, Any]) -> str:
         f"{found['name'] or 'imported results'} in {found['folder']}",
         f"  trials   {about}{found['trials']:,}",
         f"  done     {found['done']:,}",
+        f"  pruned   {found['pruned']:,}",
         f"  stopped  {found['stopped']:,}",
         f"  failed   {found['failed']:,}",
         f"  running  {found['running']:,} in {found['jobs']} jobs",

@@ -23,7 +23,7 @@ Stage = tuple[int, int | None]  # a number, and until which epoch
 class Fate:
     """What is known of one trial."""
 
-    ended: Record | None = None  # done, stopped, or failed so often that it is not tried again
+    ended: Record | None = None  # final, or failed so often that it is not tried again
     failures: int = 0
     pauses: dict[int, tuple[Record, Curve]] = field(default_factory=dict)  # by epoch
 
@@ -117,7 +117,7 @@ class Ledger:
         records = [part for part in parts if part is not None]
         values = [found for record in records if (found := self._objectives(record))]
         states = {record["state"] for record in records}
-        order: tuple[ToldState, ...] = ("paused", "done", "stopped", "failed")
+        order: tuple[ToldState, ...] = ("paused", "done", "pruned", "stopped", "failed")
         state = next(each for each in order if each in states)
         epochs = [int(record.get("epochs_run") or 0) for record in records if record["state"] == state]
         means = tuple(fmean(column) for column in zip(*values, strict=True))

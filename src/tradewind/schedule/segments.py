@@ -41,4 +41,4 @@ def joined(before: Record, earlier: Curve, outcome: Outcome) -> Outcome:
 
 def pruned(before: Record) -> Record:
     """The record of a paused trial that does not go on."""
-    return {**before, "state": "stopped", "reason": f"pruned after epoch {before['epochs_run']}"}
+    return {**before, "state": "pruned", "reason": f"pruned after epoch {before['epochs_run']}"}

@@ -11,7 +11,7 @@ from tradewind.pack import Config
 Method = Literal["grid", "random", "sobol", "tpe", "gp", "cmaes", "nsga2"]
 Halving = Literal["asha", "hyperband"]
 Direction = Literal["minimize", "maximize"]
-ToldState = Literal["started", "paused", "done", "stopped", "failed"]
+ToldState = Literal["started", "paused", "done", "pruned", "stopped", "failed"]
 
 
 class Indexed(Protocol):

@@ -88,7 +88,7 @@ class Sampled:
             return
         row.ended = True
         if told.state != "failed" and told.objectives:
-            pruned = told.state == "stopped" and row.results
+            pruned = told.state in ("pruned", "stopped") and row.results
             row.results.setdefault(float(told.epoch or 0) if pruned else END, told.objectives)
         self._finish(told.number, row)
 

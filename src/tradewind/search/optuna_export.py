@@ -16,7 +16,7 @@ from tradewind.pack import Value
 from tradewind.search import Direction
 from tradewind.search.points import Points
 
-STATES = {"done": "COMPLETE", "stopped": "PRUNED", "failed": "FAIL"}
+STATES = {"done": "COMPLETE", "pruned": "PRUNED", "stopped": "PRUNED", "failed": "FAIL"}
 NOTED = ("key", "trial", "repeat", "reason", "host")
 
 
@@ -89,7 +89,7 @@ def _trial(record: Mapping[str, Any], points: Points, metrics: Sequence[str], kn
     found = [measured(dict(record), metric) for metric in metrics]
     values = [value for value in found if value is not None and math.isfinite(value)]
     complete = record["state"] == "done" and len(values) == len(metrics)
-    pruned = record["state"] == "stopped" and len(metrics) == len(values) == 1
+    pruned = record["state"] in ("pruned", "stopped") and len(metrics) == len(values) == 1
     names = [axis.name for axis in points.active(config)]
     trial = create_trial(
         state=TrialState[STATES[record["state"]]] if complete or record["state"] != "done" else TrialState.FAIL,

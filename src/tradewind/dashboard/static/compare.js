@@ -38,10 +38,10 @@ export async function comparePage(view) {
 
 function overview(found) {
   const rows = found.runs.map((run) => [
-    h("a", { href: write(["run", run.name]) }, run.name), stateWords(run), number(run.done), number(run.stopped), number(run.failed),
+    h("a", { href: write(["run", run.name]) }, run.name), stateWords(run), number(run.done), number(run.pruned), number(run.stopped), number(run.failed),
     run.best ? `${run.metric} ${number(run.best.value)} (trial ${plain(run.best.trial)})` : "–",
   ]);
-  return table({ caption: "The runs", head: ["run", "state", "done", "stopped", "failed", "best"], rows, words: true, headed: true });
+  return table({ caption: "The runs", head: ["run", "state", "done", "pruned", "stopped", "failed", "best"], rows, words: true, headed: true });
 }
 
 function beside(found) {

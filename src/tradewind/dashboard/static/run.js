@@ -67,7 +67,7 @@ async function guarded(view, place, work) {
 
 function headline(place, run) {
   const facts = [
-    ["state", stateWords(run)], ["done", number(run.done)], ["stopped", number(run.stopped)], ["failed", number(run.failed)],
+    ["state", stateWords(run)], ["done", number(run.done)], ["pruned", number(run.pruned)], ["stopped", number(run.stopped)], ["failed", number(run.failed)],
     ["running", number(run.running)], ["left", run.left === null ? "?" : number(run.left)],
     ["time left", run.state === "running" ? duration(run.eta_s) : "–"],
     [run.metric ? `best ${run.metric}` : "best", run.best ? `${number(run.best.value)} (trial ${plain(run.best.trial)})` : "–"],
@@ -87,7 +87,7 @@ function announce(view, place) {
       return;
     }
     const run = view.summary;
-    const words = `${run.done + run.stopped + run.failed} of ${run.trials ?? "?"} trials ended, ${run.failed} failed`;
+    const words = `${run.done + run.pruned + run.stopped + run.failed} of ${run.trials ?? "?"} trials ended, ${run.failed} failed`;
     if (words !== last) place.textContent = last = words;
   }, 10000);
 }

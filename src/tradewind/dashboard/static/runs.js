@@ -16,7 +16,7 @@ export function stateWords(run) {
 }
 
 export function progress(run, label) {
-  const ended = run.done + run.stopped + run.failed;
+  const ended = run.done + run.pruned + run.stopped + run.failed;
   const total = run.trials ?? 0;
   const bar = h("progress", { max: Math.max(1, total), "aria-label": label });
   if (run.trials !== null) bar.value = Math.min(ended, total);

@@ -15,7 +15,7 @@ export function timeline(spans, running, name) {
   const x = (at) => ((at - begin) / Math.max(1e-9, end - begin)) * WIDTH;
   const bars = ended.map(([, lane, trial, how, from, to]) => {
     const bar = svg("rect", {
-      x: x(from).toFixed(2), y: lanes.indexOf(lane) * HEIGHT + 2, width: Math.max(0.6, x(to) - x(from)).toFixed(2), height: HEIGHT - 4, class: `bar ${["done", "stopped", "failed"].includes(how) ? how : "done"}`,
+      x: x(from).toFixed(2), y: lanes.indexOf(lane) * HEIGHT + 2, width: Math.max(0.6, x(to) - x(from)).toFixed(2), height: HEIGHT - 4, class: `bar ${["done", "pruned", "stopped", "failed"].includes(how) ? how : "done"}`,
     }, svg("title", {}, `trial ${trial}: ${how}, ${(to - from).toPrecision(3)} s`));
     return bar;
   });
@@ -28,5 +28,5 @@ export function timeline(spans, running, name) {
   return h("figure", { class: "timeline" },
     h("div", { class: "lanes" }, h("ol", { "aria-hidden": "true" }, shown.map((lane) => h("li", {}, lane))), picture),
     h("figcaption", {}, `${moment(begin)} to ${moment(end)}; the latest ${ended.length} trials; `,
-      ["done", "stopped", "failed"].map((how) => h("span", { class: `key ${how}` }, how))));
+      ["done", "pruned", "stopped", "failed"].map((how) => h("span", { class: `key ${how}` }, how))));
 }
