@@ -39,15 +39,11 @@ def cuda() -> Any:
 
 @pytest.fixture(autouse=True, scope="session")
 def cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
-    """A data cache of this session, inherited by every process that a test starts."""
-    folder = tmp_path_factory.mktemp("cache")
-    before = os.environ.get("TRADEWIND_CACHE")
-    os.environ["TRADEWIND_CACHE"] = str(folder)
-    yield folder
-    if before is None:
-        del os.environ["TRADEWIND_CACHE"]
-    else:
-        os.environ["TRADEWIND_CACHE"] = before
+    """A data cache and locks of this session, inherited by every process that a test starts."""
+    with pytest.MonkeyPatch.context() as environment:
+        for name in ("TRADEWIND_CACHE", "TRADEWIND_LOCKS"):
+            environment.setenv(name, str(tmp_path_factory.mktemp(name)))
+        yield Path(os.environ["TRADEWIND_CACHE"])
 
 
 @pytest.fixture

@@ -7,7 +7,6 @@ import os
 import signal
 import subprocess
 import sys
-import tempfile
 import time
 from collections.abc import Callable, Iterator
 from contextlib import suppress
@@ -161,7 +160,7 @@ class Crew:
 def crew(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Crew]:
     (tmp_path / "adding.py").write_text(TRAINER)
     monkeypatch.syspath_prepend(str(tmp_path))
-    monkeypatch.setenv("TMPDIR", str(tmp_path))  # turns of this test alone
+    monkeypatch.setenv("TRADEWIND_LOCKS", str(tmp_path / "locks"))  # turns of this test alone
     found = Crew(tmp_path)
     yield found
     for engine in found.engines:
@@ -336,7 +335,6 @@ def test_to_time_on_cpus_single_trials_run_one_at_a_time_on_the_same_worker(crew
 def test_waiting_for_a_turn_does_not_count_against_a_timeout(
     crew: Crew, slots: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(tempfile, "tempdir", str(crew.folder))
     engine = crew.engine(2, timeout_s=0.4)
     crew.trained(engine, slots)
     turn = Turn([f"core-{number}" for number in core_numbers()], alone=True)
@@ -346,7 +344,6 @@ def test_waiting_for_a_turn_does_not_count_against_a_timeout(
         crew.poll_until(lambda: time.monotonic() > until)
         assert 2 not in crew.ended
     crew.poll_until(lambda: 2 in crew.ended)
-    turn.close()
     assert facts(crew.ended[2])["pids"] == facts(crew.ended[1])["pids"]
 
 

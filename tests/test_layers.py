@@ -40,8 +40,8 @@ LAYERS = [
     ["where"],
     ["pack", "measures", "noise"],
     ["stopping"],
-    ["machine", "errors", "occupancy"],
-    ["version"],
+    ["machine", "occupancy"],
+    ["version", "errors"],
 ]
 FLOOR = {name: len(LAYERS) - number for number, names in enumerate(LAYERS) for name in names}
 

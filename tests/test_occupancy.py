@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import signal
+import stat
 import subprocess
 import sys
 import time
@@ -14,14 +15,16 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from conftest import Cli, WriteStudy
 from test_engines import TRADEWIND, executions
 
-from tradewind.occupancy import Turn
+from tradewind.errors import Mistake
+from tradewind.occupancy import Turn, check_lock_folder
 from tradewind.results import Results
 
 HOLDER = """
-import sys
-from tradewind.occupancy import Turn
+import os, sys, time
+from tradewind.occupancy import Turn, check_lock_folder
 turn = Turn(sys.argv[2:], sys.argv[1] == "time")
 for line in sys.stdin:
     if line == "enter\\n":
@@ -30,6 +33,11 @@ for line in sys.stdin:
         turn.__exit__()
     elif line == "ask\\n":
         print(turn.at_once(), flush=True)
+        continue
+    elif line == "fork\\n":
+        if not (child := os.fork()):
+            time.sleep(600)
+        print(child, flush=True)
         continue
     print(line, end="", flush=True)
 """
@@ -50,7 +58,7 @@ def start(tmp_path: Path) -> Iterator[Start]:
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 text=True,
-                env={**os.environ, "TMPDIR": str(tmp_path)},
+                env={**os.environ, "TRADEWIND_LOCKS": str(tmp_path / "locks")},
             )
         )
         os.set_blocking(started[-1].stdout.fileno(), False)  # type: ignore[union-attr]
@@ -181,7 +189,7 @@ def test_two_jobs_that_time_on_one_folder_never_run_trials_at_once(tmp_path: Pat
     study = {"name": "timed", "workload": "work.py:trial", "space": {"n": list(range(30))}, "purpose": "time"}
     (tmp_path / "study.json").write_text(json.dumps(study))
     command = [str(TRADEWIND), "run", "study.json", "--out", "run", "--quiet"]
-    environment = {**os.environ, "TMPDIR": str(tmp_path)}
+    environment = {**os.environ, "TRADEWIND_LOCKS": str(tmp_path / "locks")}
     both = [subprocess.Popen(command, cwd=tmp_path, env=environment, stderr=subprocess.PIPE) for _ in range(2)]
     try:
         for job in both:
@@ -216,5 +224,93 @@ def test_a_signal_while_waiting_leaves_no_gate_closed() -> None:
         signal.signal(signal.SIGALRM, before)
     with timed:
         assert not Turn([thing], alone=False).at_once()
-    tuned.close()
-    timed.close()
+
+
+# The folder of the locks belongs to one user.
+
+
+def test_a_link_planted_in_place_of_the_lock_folder_is_refused_and_its_target_untouched(
+    command: Cli, write_study: WriteStudy, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    target = tmp_path / "mine"
+    target.mkdir(0o700)
+    (tmp_path / "locks").symlink_to(target)
+    monkeypatch.setenv("TRADEWIND_LOCKS", str(tmp_path / "locks"))
+    ended = command("run", write_study({"name": "s", "workload": "work:trial", "space": {"n": [1]}}, MODULE))
+    assert ended.returncode == 2
+    assert ended.stderr.count("\n") == 1
+    assert "locks: can't be used for locks: it is a symbolic link; allowed: a folder of your own" in ended.stderr
+    assert not list(target.iterdir())
+    assert not (tmp_path / "runs").exists(), "refused before any work"
+
+
+@pytest.mark.parametrize("mode", [0o777, 0o1777, 0o750])
+def test_a_lock_folder_that_others_can_enter_is_refused_and_keeps_its_mode(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, mode: int
+) -> None:
+    folder = tmp_path / "locks"
+    folder.mkdir()
+    folder.chmod(mode)
+    monkeypatch.setenv("TRADEWIND_LOCKS", str(folder))
+    with pytest.raises(Mistake, match=f"its mode {mode:04o} lets others in"), Turn(["core-0"], alone=True):
+        raise AssertionError
+    assert stat.S_IMODE(folder.stat().st_mode) == mode
+    assert not list(folder.iterdir())
+
+
+@pytest.mark.skipif(os.getuid() != 0, reason="only root can give a folder away")
+def test_a_lock_folder_of_another_user_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder = tmp_path / "locks"
+    folder.mkdir(0o700)
+    os.chown(folder, 12345, -1)
+    monkeypatch.setenv("TRADEWIND_LOCKS", str(folder))
+    with pytest.raises(Mistake, match="it belongs to user 12345"):
+        check_lock_folder()
+
+
+def test_locks_lie_in_a_private_folder_of_the_users_whatever_tmpdir_says(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("TRADEWIND_LOCKS")
+    monkeypatch.setenv("TMPDIR", str(tmp_path))
+    with Turn(["a thing of this test alone"], alone=True):
+        folder = Path(f"/tmp/tradewind-{os.getuid()}")
+        found = [path for path in folder.iterdir() if path.name.endswith(f".{os.getpid()}")]
+        assert [stat.S_IMODE(path.stat().st_mode) for path in (folder, *found)] == [0o700, 0o600]
+    assert not list(tmp_path.iterdir())
+    assert not found[0].exists()
+
+
+def test_a_lock_does_not_outlive_its_process_in_a_child_that_this_has_forked(start: Start) -> None:
+    first, second = start("time"), start("time")
+    does(first, "enter")
+    tell(first, "fork")
+    child = int(answer(first, 10.0))
+    try:
+        tell(second, "enter")
+        assert waits(second)
+        first.kill()
+        assert answer(second, 10.0) == "enter"
+    finally:
+        os.kill(child, signal.SIGKILL)
+
+
+def test_who_waits_goes_before_who_comes_back(start: Start) -> None:
+    timed, others = start("time"), [start("tune"), start("time"), start("tune")]
+    does(timed, "enter")
+    for one in others:
+        tell(one, "enter")
+        assert waits(one)
+    does(timed, "leave")
+    tell(timed, "enter")
+    assert answer(others[0], 10.0) == "enter"
+    assert waits(timed)
+    assert waits(others[1])
+    does(others[0], "leave")
+    assert answer(others[1], 10.0) == "enter"
+    assert waits(others[2])
+    does(others[1], "leave")
+    assert answer(others[2], 10.0) == "enter"
+    assert waits(timed)
+    does(others[2], "leave")
+    assert answer(timed, 10.0) == "enter"

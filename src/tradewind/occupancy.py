@@ -1,75 +1,176 @@
-"""Whose turn it is to compute: while a trial is timed, no other trial of Tradewind runs on its cores or GPUs.
+"""Whose turn it is to compute: while a trial is timed, no other trial of the same user runs on its cores or GPUs.
 
-Every core and GPU has a lock file on its host, taken for the time of a trial: together with others to tune,
-alone to time. Who comes passes a gate first, so that a timed trial waits for those that run, and those that
-come later wait for it. The kernel frees the locks of a process that ends, however it ends.
+Who wants to compute takes a ticket: a file, locked for as long as its process needs it, in a folder of the user's.
+Tickets are served in the order in which they were taken, so that those who wait go before whoever comes back. Two
+tickets exclude each other where they name a core or GPU in common and one of them is to time. The kernel frees the
+locks of a process that ends, however it ends.
 """
 
 from __future__ import annotations
 
 import fcntl
+import json
 import os
 import socket
-import tempfile
-from collections.abc import Iterable
-from contextlib import suppress
-from pathlib import Path
+import stat
+import time
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager, suppress
+
+from tradewind.errors import Mistake
+
+_OURS: set[int] = set()  # handles of locked files; a forked child would keep what its parent has locked
+
+
+def _close_in_child() -> None:
+    while _OURS:
+        with suppress(OSError):
+            os.close(_OURS.pop())
+
+
+os.register_at_fork(after_in_child=_close_in_child)
 
 
 class Turn:
     """The right of one worker to compute on its cores or GPUs; `with turn:` waits for it."""
 
     def __init__(self, things: Iterable[str], alone: bool) -> None:
-        self._kind = fcntl.LOCK_EX if alone else fcntl.LOCK_SH
-        # in one order everywhere, so that two workers never wait for each other
-        self._locks = [lock for thing in sorted(things) if (lock := _open(thing)) is not None]
+        self._things, self._alone = frozenset(things), alone
+        self._ticket: tuple[int, str] | None = None
 
     def __enter__(self) -> None:
         try:
-            for gate, lock in self._locks:
-                fcntl.flock(gate, self._kind)
-                fcntl.flock(lock, self._kind)
-                fcntl.flock(gate, fcntl.LOCK_UN)
-        except BaseException:  # a signal's, while waiting: a gate that stays closed would stop everybody
+            with suppress(OSError), _lock_folder() as folder:  # no room for a file: better disturbed than no run
+                name = self._take_ticket(folder)
+                for handle, _ in self._earlier(folder, name):
+                    fcntl.flock(handle, fcntl.LOCK_SH)
+        except BaseException:  # a signal's, while waiting: a ticket that is kept would stop everybody
             self.__exit__()
             raise
 
     def __exit__(self, *_: object) -> None:
-        for pair in self._locks:
-            for handle in pair:
-                fcntl.flock(handle, fcntl.LOCK_UN)
-
-    def close(self) -> None:
-        """Give the locks back for good."""
-        while self._locks:
-            for handle in self._locks.pop():
-                os.close(handle)
+        if self._ticket is not None:
+            (handle, name), self._ticket = self._ticket, None
+            with suppress(OSError), _lock_folder() as folder:
+                os.unlink(name, dir_fd=folder)
+            _release(handle)
 
     def at_once(self) -> bool:
         """Whether nobody has to be waited for at this moment."""
         try:
-            for handle in (handle for pair in self._locks for handle in pair):
-                fcntl.flock(handle, self._kind | fcntl.LOCK_NB)
-        except BlockingIOError:
-            return False
-        finally:
-            self.__exit__()
-        return True
+            with _lock_folder() as folder:
+                return next(self._earlier(folder, _name(self._alone)), None) is None
+        except OSError:
+            return True
+
+    def _take_ticket(self, folder: int) -> str:
+        """A file that shows who wants what, locked before it can be seen under its name."""
+        with _locked(folder, f"{socket.gethostname()}.lock"):  # no later ticket is seen before an earlier one
+            name = _name(self._alone)
+            handle = _open(folder, f".{name}", os.O_RDWR | os.O_CREAT | os.O_EXCL)
+            _OURS.add(handle)
+            self._ticket = handle, name
+            fcntl.flock(handle, fcntl.LOCK_EX)
+            os.write(handle, json.dumps({"things": sorted(self._things)}).encode())
+            os.rename(f".{name}", name, src_dir_fd=folder, dst_dir_fd=folder)
+        return name
+
+    def _earlier(self, folder: int, own: str) -> Iterator[tuple[int, str]]:
+        """The tickets to wait for: taken before, still held, of the same cores or GPUs, and one of the two to time.
+
+        Each is open until the next one is asked for, and removed where its process has ended.
+        """
+        host, number, *_ = own.rsplit(".", 3)
+        for name in sorted(os.listdir(folder)):
+            other, earlier, kind, pid = name.rsplit(".", 3) if name.count(".") > 2 else ("", "", "", "")
+            if other != host or earlier >= number:
+                continue
+            if not (self._alone or kind == "time" or not os.path.exists(f"/proc/{pid}")):
+                continue
+            try:
+                handle = _open(folder, name, os.O_RDONLY)
+            except FileNotFoundError:  # its turn has just ended
+                continue
+            try:
+                if not _is_held(handle):
+                    with suppress(FileNotFoundError):
+                        os.unlink(name, dir_fd=folder)
+                elif self._excludes(kind, handle):
+                    yield handle, name
+            finally:
+                os.close(handle)
+
+    def _excludes(self, kind: str, handle: int) -> bool:
+        wanted = json.loads(os.read(handle, 1 << 20) or b"{}").get("things", [])
+        return (self._alone or kind == "time") and not self._things.isdisjoint(wanted)
 
 
-def _open(thing: str) -> tuple[int, int] | None:
-    """The gate and the lock of a core or GPU, which every user of the host may open; None where that can't be."""
-    folder = Path(tempfile.gettempdir()) / "tradewind-occupied"
-    thing = f"{socket.gethostname()}-{thing}"  # a folder for temporary files may be shared by hosts
-    handles = []
+def check_lock_folder() -> None:
+    """Refuse a folder for locks that is not this user's alone, before any work."""
+    with suppress(OSError), _lock_folder():
+        pass
+
+
+def _name(alone: bool) -> str:
+    """Host, place in the order, purpose and process; a folder may be shared by hosts."""
+    purpose = "time" if alone else "tune"
+    return f"{socket.gethostname()}.{time.monotonic_ns():020d}.{purpose}.{os.getpid()}"
+
+
+@contextmanager
+def _lock_folder() -> Iterator[int]:
+    """This user's folder for locks, opened; never through a link, and never one that others can write to.
+
+    It does not follow TMPDIR: jobs that have private ones must see each other.
+    """
+    path = os.environ.get("TRADEWIND_LOCKS") or f"/tmp/tradewind-{os.getuid()}"
+    wanted = "allowed: a folder of your own with mode 0700, here or where TRADEWIND_LOCKS says"
     try:
-        folder.mkdir(exist_ok=True)
-        with suppress(OSError):
-            folder.chmod(0o1777)
-        for path in (folder / f"{thing}.gate", folder / thing):
-            handles.append(os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666))
-            with suppress(OSError):
-                os.fchmod(handles[-1], 0o666)  # or the mask keeps other users out
-    except OSError:
-        return None  # a host without room for an empty file: better a disturbed run than none
-    return handles[0], handles[1]
+        with suppress(FileExistsError):
+            os.mkdir(path, 0o700)
+        folder = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
+    except OSError as error:
+        if os.path.lexists(path) or os.environ.get("TRADEWIND_LOCKS"):
+            why = "it is a symbolic link" if os.path.islink(path) else error.strerror
+            raise Mistake(f"{path}: can't be used for locks: {why}; {wanted}") from None
+        raise
+    try:
+        found = os.fstat(folder)
+        if found.st_uid != os.getuid():
+            raise Mistake(f"{path}: can't be used for locks: it belongs to user {found.st_uid}; {wanted}")
+        if stat.S_IMODE(found.st_mode) & 0o077:
+            mode = f"{stat.S_IMODE(found.st_mode):04o}"
+            raise Mistake(f"{path}: can't be used for locks: its mode {mode} lets others in; {wanted}")
+        yield folder
+    finally:
+        os.close(folder)
+
+
+def _open(folder: int, name: str, flags: int) -> int:
+    return os.open(name, flags | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600, dir_fd=folder)
+
+
+@contextmanager
+def _locked(folder: int, name: str) -> Iterator[None]:
+    handle = _open(folder, name, os.O_RDWR | os.O_CREAT)
+    _OURS.add(handle)
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX)
+        yield
+    finally:
+        _release(handle)
+
+
+def _release(handle: int) -> None:
+    _OURS.discard(handle)
+    with suppress(OSError):  # a trial may have closed it
+        os.close(handle)
+
+
+def _is_held(handle: int) -> bool:
+    try:
+        fcntl.flock(handle, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return True
+    fcntl.flock(handle, fcntl.LOCK_UN)
+    return False

@@ -17,6 +17,7 @@ from tradewind.extension import refusal
 from tradewind.folder import RunFolder, default_path, set_aside
 from tradewind.journal import Journal, Record, new_owner
 from tradewind.models import BestWeights
+from tradewind.occupancy import check_lock_folder
 from tradewind.pack import Outcome, Pack, Share, Trial
 from tradewind.results import Results
 from tradewind.schedule.chosen import Way, schedule_of
@@ -84,6 +85,7 @@ def run(
         raise RunError(f"run() is called while {module} is imported; put it under: if __name__ == '__main__'")
     how = Options(**options)
     how.check()
+    check_lock_folder()
     path = Path(out) if out is not None else default_path(study.name)
     stop = Stop()
     with stop.in_time(), joined(how) as world:

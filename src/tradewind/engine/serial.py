@@ -84,7 +84,6 @@ class Serial:
 
     def close(self) -> None:
         """There is no worker to end."""
-        self._turn.close()
 
     def _fit(self, pack: Pack, report: Report, log: TextIO) -> list[Outcome]:
         out, err = (Tee(terminal, log) if self._echo else Tee(log) for terminal in (sys.stdout, sys.stderr))

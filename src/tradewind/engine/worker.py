@@ -155,7 +155,6 @@ class Service:
         try:
             if word == "take":
                 turn = turn_of(self._task, content[0])
-                self._turn_for_all.callback(turn.close)
                 self._turn_for_all.enter_context(self._waited_for(turn))
                 self._send("taken")
             elif word == "leave":
