@@ -16,6 +16,7 @@ from typing import Any
 
 import numpy as np
 
+from tradewind.column_names import GROUPS, PLAIN
 from tradewind.errors import RunError
 from tradewind.folder import writing
 from tradewind.journal import Record, decode
@@ -23,27 +24,14 @@ from tradewind.journal import Record, decode
 Array = np.ndarray[Any, Any]
 FORMAT = 2
 CHUNK = 20_000
-PLAIN = (
-    "trial", "repeat", "seed", "data_seed", "state", "reason", "global_batch_size", "communication_s",
-    "bytes_exchanged", "wait_s", "utilisation", "device", "devices", "precision", "purpose", "packed_with",
-    "peak_memory_bytes", "rank", "host", "machine", "code", "edition", "started", "finished", "attempt",
-)  # fmt: skip
-GROUPS = ("config", "times", "scores", "last")
 
 
 def naming(record: Record) -> dict[str, tuple[str, str]]:
-    """The flat names of a record, with group and name there; one that is taken gets its group in front."""
+    """The columns of a record by their full names, with group and name there."""
     names = {name: ("record", name) for name in PLAIN if name in record}
     for group in GROUPS:
-        for name in record.get(group) or {}:
-            names[name if name not in names else f"{group}.{name}"] = (group, name)
+        names |= {f"{group}.{name}": (group, name) for name in record.get(group) or {}}
     return names
-
-
-def measured(record: Record, name: str) -> float | None:
-    """The measure of this flat name, None where the record has none."""
-    found: float | None = {**record["last"], **record["scores"], **record["times"]}.get(name)
-    return found
 
 
 def shape(record: Record) -> tuple[tuple[str, ...], ...]:
@@ -151,10 +139,6 @@ class Columns:
 
     def __len__(self) -> int:
         return len(self.keys)
-
-    def names(self) -> list[str]:
-        """All column names, in order of appearance."""
-        return list(self.groups)
 
     def column(self, name: str) -> Column:
         """A column, loaded when first asked for."""

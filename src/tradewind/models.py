@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from tradewind.columns import measured
+from tradewind.column_names import measured
 from tradewind.errors import RunError
 from tradewind.folder import RunFolder
 from tradewind.journal import Record

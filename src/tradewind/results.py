@@ -12,7 +12,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from tradewind.columns import Array, Columns, measured
+from tradewind.column_names import Names, bare, measured
+from tradewind.columns import Array, Columns
+from tradewind.counting import counted, positions
 from tradewind.errors import Mistake, RunError, nearest
 from tradewind.folder import RunFolder
 from tradewind.journal import Reading, Record
@@ -73,8 +75,9 @@ class Results:
     def __init__(self, folder: RunFolder, columns: Columns) -> None:
         self.folder = folder
         self._all = columns
+        self._names = Names.of(columns.groups)
         self._trial = positions(folder, columns)
-        self._counted, self.duplicates = _counted(columns, self._trial)
+        self._counted, self.duplicates = counted(columns, self._trial)
         self.skipped_lines = columns.bad + columns.torn
 
     @classmethod
@@ -100,18 +103,37 @@ class Results:
 
     def names(self, *groups: str) -> list[str]:
         """The columns, or those of some groups: record, config, times, scores, last."""
-        return [name for name, group in self._all.groups.items() if not groups or group in groups]
+        return [
+            self._names.shown[column] for column, group in self._all.groups.items() if not groups or group in groups
+        ]
+
+    def full_names(self) -> list[str]:
+        """The columns by their full names, as `config.epochs`."""
+        return list(self._all.groups)
+
+    def named(self, name: str) -> str:
+        """The name under which a column is shown, asked for by that or by its full name; any other as it is."""
+        return self._names.shown.get(self._names.meant.get(name, ""), name)
+
+    def measure(self, name: str) -> str:
+        """The same where a measure is asked for, whose the bare name then is."""
+        return self._names.shown.get(self._names.measure(name) or "", name)
+
+    def _column(self, name: str) -> str:
+        if name not in self._names.meant:
+            raise Mistake(f"{self.folder.path}: no column {name!r}; {nearest(name, self.names())}")
+        return self._names.meant[name]
 
     def column(self, name: str) -> Array:
         """One column: floats for numbers (NaN: none), otherwise objects."""
-        if name not in self._all.groups:
-            raise Mistake(f"{self.folder.path}: no column {name!r}; {nearest(name, self.names())}")
-        values = self._trial if name == "trial" else self._all.column(name).decoded()
+        column = self._column(name)
+        values = self._trial if column == "trial" else self._all.column(column).decoded()
         return np.asarray(values[self._counted])
 
     def items(self, name: str) -> list[Any]:
         """One column as plain values, None where there is none."""
-        everything = self._trial.astype(int).tolist() if name == "trial" else self._all.column(name).items()
+        column = self._column(name)
+        everything = self._trial.astype(int).tolist() if column == "trial" else self._all.column(column).items()
         return [everything[row] for row in self._counted]
 
     def keys(self) -> list[str]:
@@ -160,8 +182,8 @@ class Results:
         """Rows × columns, one block per value of `by`; any hyperparameter in any place."""
         if not len(self):
             raise RunError(f"{self.folder.path}: no trial has ended yet; `tradewind status` tells how far it is")
-        done = self.column("state") == "done"
-        if self._all.groups.get(value) == "times" and value not in OF_A_PACK:
+        done, value = self.column("state") == "done", self.measure(value)
+        if self.is_time(value) and value not in OF_A_PACK:
             self.refuse_packed(value)
         names = [name for name in (rows, columns, by, value) if name]
         data = {name: self.coded(name, done) for name in names}
@@ -169,8 +191,8 @@ class Results:
 
     def coded(self, name: str, done: Array) -> Array | Coded:
         """A column of some trials as codes into its values, or as numbers: never a million objects."""
-        column = self._all.column(name) if name in self._all.groups else None
-        if column is None or column.categories is None or name == "trial":
+        column = self._all.column(self._column(name))
+        if column.categories is None or self._column(name) == "trial":
             return np.asarray(self.column(name)[done])
         return Coded(column.values[self._counted][done], column.categories)
 
@@ -179,6 +201,10 @@ class Results:
         values = column.values if isinstance(column, Coded) else column.tolist()
         used = np.bincount(column.codes[column.codes >= 0], minlength=1) if isinstance(column, Coded) else None
         return sorted({str(x) for k, x in enumerate(values) if used is None or (k < len(used) and used[k])})
+
+    def is_time(self, name: str) -> bool:
+        """Whether a name stands for a time."""
+        return self._all.groups.get(self._names.meant.get(name, "")) == "times"
 
     def refuse_packed(self, value: str) -> None:
         """Refuse a time of trials that were trained together."""
@@ -189,7 +215,7 @@ class Results:
             )
 
     def _note(self, value: str, done: Array) -> str:
-        shown = ("purpose", "machine") if self._all.groups.get(value) == "times" else ()
+        shown = ("purpose", "machine") if self.is_time(value) else ()
         parts = [f"{name} {', '.join(self._distinct(name, done))}" for name in shown if name in self._all.groups]
         left = {state: count for state, count in self.counts().items() if state != "done" and count}
         parts += [f"{count} {state} left out" for state, count in left.items()]
@@ -224,14 +250,17 @@ class Results:
         edition = self.folder.edition()
         metric, direction = edition.get("metric", ""), edition.get("direction", "")
         if not metric:
-            scores = self.names("scores") or self.names("last")
+            scores = self._bare("scores") or self._bare("last")
             metric = "score" if "score" in scores else scores[0] if scores else ""
-        return metric, direction == "minimize" if direction else lower_is_better(metric)
+        return self.measure(metric), direction == "minimize" if direction else lower_is_better(metric)
+
+    def _bare(self, group: str) -> list[str]:
+        return [bare(column) for column, one in self._all.groups.items() if one == group]
 
     def best(self) -> Best:
         """The best trial that ran to its end."""
         metric, lower = self.objective()
-        if not len(self) or metric not in self._all.groups:
+        if not len(self) or metric not in self._names.meant:
             raise RunError(f"{self.folder.path}: no trial has a value of {metric or 'any score'} yet")
         values = self.column(metric).astype(float)
         values = np.where(self.column("state") == "done", values, np.nan)
@@ -241,57 +270,7 @@ class Results:
         return Best(self.folder, self._record(self._counted[row]), metric)
 
 
-def positions(folder: RunFolder, columns: Columns) -> Array:
-    """Where each trial stands in the newest edition of the study; an extension moves what was done before."""
-    if not len(columns):
-        return np.empty(0)
-    trials = columns.column("trial").values.copy()
-    edition = folder.edition()
-    if "edition" not in columns.groups or not edition:
-        return trials
-    editions = columns.column("edition")
-    if editions.categories == [edition["edition"]] and np.all(editions.values == 0):
-        return trials
-    from tradewind.study import Study  # a tenth of the time of a table, and seldom needed
-
-    moved = editions.decoded() != edition["edition"]
-    study = Study.of_edition(edition)
-    index = np.zeros(len(columns))
-    for name, values in study.dimensions().items():
-        column = f"config.{name}" if columns.groups.get(name) == "record" else name
-        digits = {_mark(value): digit for digit, value in enumerate(values)}
-        coded = columns.column(column).coded()
-        place = np.array([*(digits.get(_mark(x), np.nan) for x in coded.categories or []), np.nan])
-        index = index * len(values) + place[coded.values]
-    found = moved & ~np.isnan(index)
-    trials[found] = index[found] * study.repeats + columns.column("repeat").values[found]
-    return trials
-
-
 def _shown(value: Any) -> str:
     if value is None or value != value:
         return MISSING
     return f"{value:.6g}" if isinstance(value, float) else html.escape(label_text(value))
-
-
-def _mark(value: Any) -> Any:
-    """What stands for a value: 1 is 1.0, true is neither."""
-    return float(value) if type(value) in (int, float) else json.dumps(value)
-
-
-def _counted(columns: Columns, trials: Array) -> tuple[Array, int]:
-    """The rows that count, in order of trial, and how many count no more.
-
-    The first final record of a key counts; where none is final, the last failed one.
-    """
-    rows, duplicates = np.arange(len(columns)), 0
-    distinct, inverse = np.unique(columns.keys[:, 0], return_inverse=True)
-    if len(distinct) < len(columns):
-        when = np.argsort(columns.column("finished").values, kind="stable")
-        state = columns.column("state")
-        failed = np.array([c == "failed" for c in state.categories or []] + [False])[state.values]
-        order = np.concatenate([when[~failed[when]], when[failed[when]][::-1]])
-        chosen = np.full(len(distinct), -1)
-        chosen[inverse[order[::-1]]] = order[::-1]  # the last write wins, so the first in order does
-        rows, duplicates = np.sort(chosen), int(np.sum(~failed) - np.sum(~failed[chosen]))
-    return rows[np.argsort(trials[rows], kind="stable")], duplicates

@@ -99,8 +99,9 @@ def counted(results: Results) -> dict[str, int]:
 
 
 def config_name(results: Results, name: str) -> str | None:
-    """The column of a hyperparameter; one named like a field of the record has its group in front."""
-    return next((found for found in (f"config.{name}", name) if found in results.names("config")), None)
+    """The column of a hyperparameter, with its group in front where a field of the record has its name."""
+    found = results.named(f"config.{name}")
+    return found if found in results.names("config") else None
 
 
 def varied(results: Results) -> list[str]:
@@ -144,7 +145,8 @@ def _differs(column: Array | Coded) -> bool:
 
 def numbers(results: Results, name: str) -> Array:
     """The finite values of a measure in the trials that are done; NaN elsewhere."""
-    if name in results.names("times") and name not in OF_A_PACK:
+    name = results.measure(name)
+    if results.is_time(name) and name not in OF_A_PACK:
         results.refuse_packed(name)
     values = numbers_of(name, _column(results, name))
     return np.where((results.column("state") == "done") & np.isfinite(values), values, np.nan)

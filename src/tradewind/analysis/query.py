@@ -26,7 +26,7 @@ def query(results: Results, sql: str) -> list[Row]:
 
     connection = duckdb.connect(":memory:", config={"temp_directory": "", "python_enable_replacements": "false"})
     try:
-        columns = _register(connection, results)
+        columns = _register(connection, results, sql)
         connection.execute("set enable_external_access = false")
         connection.execute("set lock_configuration = true")
         try:
@@ -61,16 +61,17 @@ def _shown(values: list[Any]) -> list[str]:
     return [MISSING if value is None else label_text(value) for value in values]
 
 
-def _register(connection: duckdb.DuckDBPyConnection, results: Results) -> list[str]:
-    """Make the view `results`; returns its columns."""
+def _register(connection: duckdb.DuckDBPyConnection, results: Results, sql: str) -> list[str]:
+    """Make the view `results`; returns its columns: those that are shown, and those whose full name is asked for."""
     import pandas as pd
 
     names = ["key", *results.names()]
+    names += [column for column in results.full_names() if column not in names and f'"{column}"' in sql]
     shown = _distinct(names)
     parts: list[Any] = [results.keys()]
     casts = ["c0"]
     for k, name in enumerate(names[1:], start=1):
-        whole = name in results.names(*WHOLE)
+        whole = results.named(name) in results.names(*WHOLE)
         values, cast = _column(results.column(name) if len(results) else np.empty(0), whole)
         parts.append(values)
         casts.append(cast.format(f"c{k}"))

@@ -15,7 +15,8 @@ from typing import Any
 import numpy as np
 
 from tradewind.claims import owner_gone
-from tradewind.columns import Columns, measured
+from tradewind.column_names import measured
+from tradewind.columns import Columns
 from tradewind.dashboard.progress import Running, Span, running_of, span_of
 from tradewind.dashboard.tail import CurveIndex, Tail, any_too_long
 from tradewind.errors import Mistake, TradewindError

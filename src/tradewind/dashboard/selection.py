@@ -38,7 +38,7 @@ def holds(results: Results, where: str) -> Array:
     It is worked out once for each combination of values that occurs, mostly a few hundred.
     """
     condition = Condition(where)
-    known = {name: f"config.{name}" if f"config.{name}" in results.names() else name for name in condition.names}
+    known = {name: results.named(name) for name in condition.names}
     for name, column in known.items():
         if column not in results.names():
             raise Mistake(f"where {where!r}: there is no {name!r}; {nearest(name, results.names())}")

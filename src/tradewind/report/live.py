@@ -14,7 +14,7 @@ from rich.table import Table
 from rich.text import Text
 
 from tradewind.analysis.status import duration
-from tradewind.columns import measured
+from tradewind.column_names import measured
 from tradewind.journal import Record
 from tradewind.pack import Trial
 from tradewind.run import Quiet, Watch

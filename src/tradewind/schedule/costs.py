@@ -45,9 +45,8 @@ class Finished:
         columns: dict[str, list[Value]] = {}
         config = set(results.names("config"))
         for name in names:
-            flat = name if name in config else f"config.{name}"
-            if flat in config:
-                columns[name] = results.column(flat)[rows].tolist()
+            if (column := results.named(f"config.{name}")) in config:
+                columns[name] = results.column(column)[rows].tolist()
         configs = [{name: column[k] for name, column in columns.items()} for k in range(len(rows))]
         return cls(configs, seconds[rows].tolist())
 

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from statistics import fmean
 
-from tradewind.columns import measured
+from tradewind.column_names import measured
 from tradewind.errors import StudyError, nearest
 from tradewind.folder import RunFolder
 from tradewind.journal import Reading, Record, owner_of

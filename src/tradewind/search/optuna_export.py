@@ -10,7 +10,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
-from tradewind.columns import measured
+from tradewind.column_names import measured
 from tradewind.errors import DataError
 from tradewind.pack import Value
 from tradewind.search import Direction
