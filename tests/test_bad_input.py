@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import errno
 import json
 import os
 import random
@@ -13,6 +14,7 @@ import pytest
 from conftest import TRADEWIND, Cli, WriteStudy
 
 from tradewind import Results
+from tradewind.cli.failure import exit_code, one_line
 from tradewind.journal import encode
 
 WORK = """
@@ -289,6 +291,64 @@ def test_a_run_folder_that_was_damaged_says_which_file(call: Cli, finished: Path
     assert_refused(call("status", "run"), "run")
 
 
+def test_an_error_of_the_file_system_is_no_mistake_of_the_users_unless_it_is(call: Cli, finished: Path) -> None:
+    shutil.rmtree(finished / "run" / "owners")
+    answer = call("run", "study.json", "--out", "run", "--set", "space.x=[1,2,3,4]", "--quiet")
+    assert answer.returncode == 3
+    assert answer.stderr.count("\n") == 1
+    assert answer.stderr.startswith("tradewind: internal error: FileNotFoundError: ")
+    assert "Please report it with the study and what the same command prints with --traceback" in answer.stderr
+    (finished / "run" / "owners").mkdir()
+    assert call("run", "study.json", "--out", "run", "--set", "space.x=[1,2,3,4]", "--quiet").returncode == 0
+
+
+@pytest.mark.parametrize("way", ["before", "after", "environment"])
+def test_traceback_shows_what_one_line_hides(
+    call: Cli, finished: Path, monkeypatch: pytest.MonkeyPatch, way: str
+) -> None:
+    words = ["run", "none.json"]
+    if way == "environment":
+        monkeypatch.setenv("TRADEWIND_TRACEBACK", "1")
+    else:
+        words.insert(0 if way == "before" else 2, "--traceback")
+    answer = call(*words)
+    assert answer.returncode == 2
+    assert answer.stderr.startswith("Traceback (most recent call last):")
+    assert answer.stderr.splitlines()[-1].startswith("tradewind: none.json: no such file; ")
+
+
+@pytest.mark.parametrize(
+    ("error", "code", "said"),
+    [
+        (FileNotFoundError(errno.ENOENT, "No such file", "rows.csv"), 2, "rows.csv: No such file"),
+        (FileNotFoundError(errno.ENOENT, "No such file", "run/plans/x"), 3, "internal error: FileNotFoundError: "),
+        (PermissionError(errno.EACCES, "Permission denied", "run/plans/x"), 2, "run/plans/x: Permission denied"),
+        (PermissionError(errno.EPERM, "Operation not permitted"), 3, "internal error: PermissionError: "),
+        (OSError(errno.ENOSPC, "No space left on device", "run/x"), 3, "run/x: No space left on device; nothing rec"),
+        (OSError(errno.EMFILE, "Too many open files", "rows.csv"), 3, "internal error: OSError: "),
+        (ConnectionResetError(errno.ECONNRESET, "Connection reset"), 3, "internal error: ConnectionResetError: "),
+        (KeyError("loss"), 3, "internal error: KeyError: 'loss'"),
+    ],
+)
+def test_errors_that_are_the_users_end_with_2_and_all_others_with_3(error: Exception, code: int, said: str) -> None:
+    assert exit_code(error, ["import", "rows.csv", "--out=run"]) == code
+    assert one_line(error, code).startswith(said)
+
+
+def test_a_run_folder_that_is_deleted_under_a_run_ends_it_in_one_line_with_3(
+    call: Cli, write_study: WriteStudy, finished: Path
+) -> None:
+    delete = "import shutil\n\ndef f(config):\n    shutil.rmtree('deleted')\n    return 1.0\n"
+    write_study({**STUDY, "workload": "delete:f"}, folder=finished)
+    (finished / "delete.py").write_text(delete)
+    answer = call("run", "study.json", "--out", "deleted", "--workers", "1", "--quiet")
+    assert answer.returncode == 3
+    assert answer.stderr == (
+        "tradewind: deleted: the run folder was deleted or moved while the run went on; the same command starts anew "
+        "there\n"
+    )
+
+
 def test_the_error_of_a_trial_may_hold_any_text(cli: Cli, write_study: WriteStudy) -> None:
     write_study({**STUDY, "workload": "work:odd_text"}, WORK)
     answer = cli("run", "study.json", "--out", "run", "--quiet")
@@ -388,7 +448,7 @@ def test_a_full_disk_ends_the_run_clearly_and_after_making_room_the_same_command
     write_study({"name": "s", "workload": f"work:{function}", "space": {"x": values}}, WORK)
     command = ["run", "study.json", "--out", disk / "run", "--engine", engine, "--quiet"]
     answer = cli(*command)
-    assert answer.returncode in (1, 2)
+    assert answer.returncode == 3, "room can be made: resumable"
     message = answer.stderr.splitlines()[-1]
     assert message.startswith("tradewind: ")
     assert "No space left on device" in message

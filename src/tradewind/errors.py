@@ -6,7 +6,7 @@ TradewindError
 │   ├── WorkloadError  the workload: can't be found, imported or used like this
 │   ├── RunError       the run folder: none, not one, or of another study
 │   └── DataError      a data set or a results file
-├── JournalError       a result could not be made durable: exit code 1
+├── JournalError       a result could not be made durable: exit code 3
 └── Interrupted        stopped by the user, a signal or a time limit; resumable: exit code 130
 """
 
@@ -19,7 +19,7 @@ from collections.abc import Iterable
 class TradewindError(Exception):
     """Anything that Tradewind itself raises."""
 
-    exit_code = 1
+    exit_code = 3  # no fault of the user's: the same command goes on once the cause is gone
 
 
 class Mistake(TradewindError):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import json
 import os
 import secrets
@@ -15,6 +16,7 @@ from tradewind.errors import RunError, StudyError
 from tradewind.jsonfile import read_json
 
 FORMAT = 2
+FULL = (errno.ENOSPC, errno.EDQUOT)
 
 
 class RunFolder:
@@ -69,6 +71,8 @@ class RunFolder:
                 part.mkdir(parents=True, exist_ok=True)
             write_aside(folder._mark, json.dumps({"format": FORMAT, "created": timestamp()}).encode())
         except OSError as error:
+            if error.errno in FULL:  # room can be made, and a batch job may try again
+                raise
             raise RunError(f"{path}: can't be made: {error.strerror}") from None
         return folder
 

@@ -8,6 +8,7 @@ costs latency, not throughput.
 
 from __future__ import annotations
 
+import errno
 import os
 import queue
 import secrets
@@ -190,6 +191,8 @@ class Journal:
         _write_all(journal, b"".join(line.journal for line in group))
         if lasting:
             os.fsync(journal)
+            if not os.fstat(journal).st_nlink:  # deleted by somebody, which no write notices
+                raise FileNotFoundError(errno.ENOENT, "the run folder has been deleted")
 
     def _open_files(self) -> tuple[int, int]:
         name = f"{self.owner}~{self._files_opened}" if self._files_opened else self.owner

@@ -91,6 +91,8 @@ def run(
     with stop.in_time(), joined(how) as world:
         if not followed(world):
             lead(study, path, how, watch or Quiet(), world, stop)
+    if not path.exists():
+        raise JournalError(_gone(path))
     return Results.load(path)
 
 
@@ -114,6 +116,14 @@ def lead(study: Study, path: Path, how: Options, watch: Watch, world: World | No
                 loop.run()
     except KeyboardInterrupt as why:
         raise Interrupted(str(why) or "interrupted") from None
+    except (OSError, JournalError) as error:
+        if path.exists():
+            raise
+        raise JournalError(_gone(path)) from error
+
+
+def _gone(path: Path) -> str:
+    return f"{path}: the run folder was deleted or moved while the run went on; the same command starts anew there"
 
 
 class Loop:

@@ -8,6 +8,8 @@ from typing import Annotated, Any
 
 import typer
 
+TRACEBACK = "--traceback"  # of any command, wherever it stands in its line
+
 app = typer.Typer(
     name="tradewind",
     help="How should I train this? Tune and time many networks from one study file.",
@@ -42,6 +44,9 @@ def _version(asked: bool) -> None:
 def _app(
     version: Annotated[
         bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version.")
+    ] = False,
+    traceback: Annotated[
+        bool, typer.Option(TRACEBACK, help="Show what a one-line error hides; or set TRADEWIND_TRACEBACK=1.")
     ] = False,
 ) -> None:
     pass

@@ -22,7 +22,8 @@ stopped= again=yes
 while [ -n "$again" ]; do again=; wait "$work"; code=$?; done  # a signal interrupts wait
 """
 REQUEUE = """\
-# 0 all done, 1 done but some trials failed, 2 a mistake: nothing to go on with.
+# 0 all done, 1 done but some trials failed, 2 a mistake: nothing to go on with. 3 Tradewind itself failed, 130
+# interrupted, all others a crash: work is left.
 [ "$code" -ge 0 ] && [ "$code" -le 2 ] && exit "$code"
 # Slurm itself is ending the job: cancelled, or preempted and requeued by Slurm.
 [ "$(squeue --noheader --jobs="$job" --format=%T)" = RUNNING ] || exit "$code"
