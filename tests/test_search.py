@@ -592,16 +592,68 @@ def test_two_objectives_drive_proposals_to_the_pareto_front(method: Method) -> N
     assert sorted(wasted[60:])[10] < 0.6 * sorted(wasted[:20])[10]
 
 
-def test_a_budget_of_epochs_counts_each_epoch_once() -> None:
-    search = climbing(epochs=6)
-    for proposal in search.ask(4):
+def test_a_budget_of_epochs_counts_each_epoch_once_and_is_enough_for_the_best_to_come_to_its_end() -> None:
+    search = climbing(epochs=14)
+    for proposal in search.ask(9):
         search.tell(told(proposal.number, float(proposal.number), 1))
-    (promoted,) = search.ask(1)
+    assert len(search.pending) == 0
+    (promoted,) = search.ask(9)  # six are at 1, and 8 epochs are left: no second one may go on
     assert (promoted.number, promoted.until) == (0, 3)
+    search.tell(told(0, 0.5, 3))
     assert not search.over
-    search.tell(told(0, 0.5, 3))  # 3 + 1 + 1 + 1
+    assert search.ask(9) == [Proposal(0, promoted.values, None)]
+    assert search.ask(9) == []
+    search.tell(told(0, 0.4, 9, "done"))  # 5 + 9
     assert search.over
-    assert search.ask(1) == []
+    assert search.why == "search.epochs: 14 of 14 epochs were trained"
+
+
+@pytest.mark.parametrize("limits", [{}, {"target": 4.0}, {"patience": 4}, {"epochs": 12}])
+@pytest.mark.parametrize("halving", ["asha", "hyperband"])
+def test_halving_ends_with_the_best_config_trained_to_its_end(limits: dict[str, Any], halving: Any) -> None:
+    points = Points({"x": [6, 3, 8, 2, 7]}, (), {"epochs": 10})
+    made = Settings("grid", directions=("minimize",), halving=halving, eta=3, **limits)
+    search, trained = adaptive(made, points), dict[int, int]()
+    while found := search.ask(2):
+        for each in found:
+            epoch = trained[each.values["x"]] = each.until or 10
+            state: Any = "paused" if each.until else "done"
+            search.tell(Told(each.number, each.values, state, epoch, (float(each.values["x"]),)))
+    assert search.over
+    assert max(trained.values()) == 10
+    if halving == "asha":
+        assert [x for x, epoch in trained.items() if epoch == 10] == [min(trained)]
+    assert sum(trained.values()) <= limits.get("epochs", 50)
+
+
+def test_where_the_best_fails_on_its_way_to_the_end_the_next_one_goes() -> None:
+    points = Points({"x": [5, 6]}, (), {"epochs": 9})
+    search = adaptive(Settings("grid", halving="asha", directions=("minimize",)), points)
+    for proposal in search.ask(2):
+        search.tell(told(proposal.number, float(proposal.number), 1))
+    (last,) = search.ask(3)
+    assert (last.number, last.until) == (0, None)
+    search.tell(Told(0, last.values, "failed"))
+    (last,) = search.ask(3)
+    assert (last.number, last.until) == (1, None)
+    search.tell(told(1, 1.0, 9, "done"))
+    assert search.over
+
+
+def test_a_budget_too_small_for_one_config_is_refused_under_halving() -> None:
+    with pytest.raises(
+        StudyError, match=r"search.epochs: found 17; allowed with halving: from 18 \(9 epochs × 2 rep"
+    ):
+        climbing(epochs=17, repeats=2)
+    assert climbing(epochs=18, repeats=2).ask(9)
+
+
+def test_a_budget_of_epochs_counts_what_is_pending_and_every_repeat() -> None:
+    points = Points({"x": Range(low=0.0, high=1.0)}, (), {"epochs": 5})
+    search = adaptive(Settings("tpe", epochs=50, repeats=4), points)
+    assert len(search.ask(9)) == 3  # of 20 epochs each: the third is begun while some are left
+    search.tell(Told(0, {"x": 0.5}, "done", 2, (0.1,), 8))
+    assert len(search.ask(9)) == 1
 
 
 def test_a_target_and_patience_end_a_search() -> None:

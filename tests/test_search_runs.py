@@ -381,6 +381,8 @@ def test_a_search_ends_at_its_target_when_it_stands_still_or_when_its_epochs_are
     patience = serial(study({**base, "patience": 5}), tmp_path / "patience")
     losses = [r["scores"]["loss"] for r in patience.records()]
     assert losses.index(min(losses)) == len(losses) - 6
+    repeated = serial(study({**base, "epochs": 20}, "slope", repeats=4, fixed={"epochs": 5}), tmp_path / "repeated")
+    assert sum(r["epochs_run"] for r in repeated.records()) == 20
     spent = serial(study({**base, "epochs": 30}, "slope"), tmp_path / "epochs")
     assert len(spent) == 4  # of 9 epochs each
     assert Trials(study({**base, "epochs": 30}, "slope")).count() == (60, False)
@@ -530,3 +532,40 @@ def test_status_tells_how_many_trials_a_search_has(study: Write, command: Any, t
     serial(study({"method": "tpe", "trials": 7, "metric": "loss"}), tmp_path / "run")
     found = json.loads(command("status", tmp_path / "run", "--json").stdout)
     assert (found["trials"], found["exact"], found["done"], found["left"], found["running"]) == (7, True, 7, 0, 0)
+
+
+@pytest.mark.parametrize("schedule", SCHEDULES)
+def test_a_search_with_halving_ends_with_an_answer_within_its_budget(
+    schedule: str, study: Write, tmp_path: Path
+) -> None:
+    few = {"method": "tpe", "halving": "asha", "trials": 5, "metric": "loss", "eta": 4, "min_epochs": 2}
+    results = serial(study(few, "slope", repeats=2), tmp_path / "few", schedule)
+    assert results.counts() == {"done": 2, "pruned": 8, "stopped": 0, "failed": 0}
+    pruned = [r["last"]["loss"] for r in results.records() if r["state"] == "pruned"]
+    assert min(pruned) > results.best().value
+    budget = {**few, "trials": 20, "epochs": 24}
+    results = serial(study(budget, "slope", repeats=2), tmp_path / "budget", schedule)
+    assert results.counts() == {"done": 2, "pruned": 2, "stopped": 0, "failed": 0}
+    assert sum(r["epochs_run"] for r in results.records()) == 22  # another config would take 4
+
+
+@pytest.mark.parametrize("method", ["tpe", "random"])
+def test_a_function_that_reports_no_epochs_is_refused_or_counts_as_its_epochs(
+    method: str, study: Write, tmp_path: Path
+) -> None:
+    search = {"method": method, "trials": 60, "metric": "loss", "epochs": 20}
+    with pytest.raises(
+        StudyError, match=r"search.epochs: work:bowl can't report its epochs; write f\(config, trial\)"
+    ):
+        serial(study(search), tmp_path / "refused")
+    results = serial(study(search, fixed={"epochs": 5}), tmp_path / "counted")
+    assert len(results) == 4
+    (tmp_path / "mute.py").write_text("def f(config, trial):\n    return {'loss': config['x']}\n")
+    with pytest.raises(StudyError, match=r"search.epochs: trial 0 reported no epochs, so there is nothing to count"):
+        serial(study(search, workload="mute:f"), tmp_path / "mute")
+
+
+def test_failures_do_not_go_on_for_ever_on_a_budget_of_epochs(study: Write, tmp_path: Path) -> None:
+    (tmp_path / "bad.py").write_text("def f(config, trial):\n    raise ValueError\n")
+    results = serial(study({"method": "tpe", "epochs": 3, "metric": "loss"}, workload="bad:f"), tmp_path / "run")
+    assert results.counts()["failed"] == 3

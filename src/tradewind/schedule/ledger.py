@@ -121,7 +121,8 @@ class Ledger:
         state = next(each for each in order if each in states)
         epochs = [int(record.get("epochs_run") or 0) for record in records if record["state"] == state]
         means = tuple(fmean(column) for column in zip(*values, strict=True))
-        return Told(number, self.values[number], state, min(epochs) or None, means)
+        trained = sum(map(self._trained, records)) if self._trials.study.search.epochs else None
+        return Told(number, self.values[number], state, min(epochs) or None, means, trained)
 
     def joined(self, outcome: Outcome) -> Outcome:
         """An outcome with what the segments of the trial before have given."""
@@ -142,6 +143,17 @@ class Ledger:
         """A rung that was reached counts as it was then, whatever came after; so that all jobs see the same."""
         past = [epoch for epoch in fate.pauses if until is not None and epoch >= until]
         return fate.pauses[min(past)][0] if past else fate.ended
+
+    @staticmethod
+    def _trained(record: Record) -> int:
+        """The epochs of a trial, or those that it was to train."""
+        epochs = record.get("epochs_run") or record["config"].get("epochs")
+        if not isinstance(epochs, int) and record["state"] != "failed":
+            raise StudyError(
+                f"search.epochs: trial {record['trial']} reported no epochs, so there is nothing to count; call "
+                "trial.report(epoch, …) in every epoch, or set `epochs` in `fixed` for it to count as so many"
+            )
+        return epochs if isinstance(epochs, int) else 1  # one that fails must not go on for ever
 
     def _objectives(self, record: Record) -> tuple[float, ...]:
         found = [measured(record, name) for name in self._trials.metrics]

@@ -129,7 +129,7 @@ class Trials:
         ]
         self.settings = Settings(
             search.method, tuple(directions), self.study.seed, search.trials, search.halving, search.min_epochs,
-            search.eta, search.options, search.epochs, search.target, search.patience,
+            search.eta, search.options, search.epochs, search.target, search.patience, self.study.repeats,
         )  # fmt: skip
         self.searching = search.searches
         if search.halving and self.study.command:
@@ -182,7 +182,7 @@ class Trials:
     def _check_function(self, target: Any) -> None:
         if self.known:
             return
-        parameters = list(inspect.signature(target).parameters.values())
+        parameters, names = list(inspect.signature(target).parameters.values()), names_of(self.study.space)
         required = [
             p for p in parameters if p.default is p.empty and p.kind in {p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD}
         ]
@@ -190,6 +190,11 @@ class Trials:
             raise StudyError(
                 f"search.halving: {self.study.workload} can't be paused; write f(config, trial), which reports every "
                 "epoch, returns once trial.should_stop() and goes on from what it left in trial.folder"
+            )
+        if self.study.search.epochs and not takes_trial(target) and "epochs" not in (*names, *self.study.fixed):
+            raise StudyError(
+                f"search.epochs: {self.study.workload} can't report its epochs; write f(config, trial), which calls "
+                "trial.report(epoch, …), or set `epochs` in `fixed` for it to count as so many"
             )
         if inspect.isclass(target) or not parameters or len(required) > 2:
             raise StudyError(

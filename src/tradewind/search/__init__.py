@@ -69,6 +69,7 @@ class Told:
     state: ToldState
     epoch: int | None = None  # how many epochs it has trained; None: not known
     objectives: tuple[float, ...] = ()  # in the order of the directions; empty: failed or not finite
+    trained: int | None = None  # epochs of all its repeats together; None: each has trained `epoch`
 
 
 class Search(Protocol):
@@ -94,4 +95,9 @@ class Search(Protocol):
     @property
     def over(self) -> bool:
         """Whether nothing will be asked any more, whatever is still told."""
+        ...
+
+    @property
+    def why(self) -> str:
+        """Why it is over before as many configs as were wanted were tried, or nothing."""
         ...

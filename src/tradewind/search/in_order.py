@@ -52,6 +52,12 @@ class InOrder:
         """Whether the order has come to its end."""
         return self._next is None and not self._passed
 
+    @property
+    def why(self) -> str:
+        """Why it is over: there are no more."""
+        asked = len(self._pending) + len(self._ended)
+        return f"the space has no more than {asked} configs"
+
     def _position(self, number: int) -> int:
         """The position of a number, which is asked no more."""
         while self._next is not None and self._next[0] <= number:

@@ -10,7 +10,7 @@ from tradewind.pack import Purpose, Value
 from tradewind.search import Direction, Halving, Indexed, Method, Order, Search
 from tradewind.search.budget import Budget, Limited
 from tradewind.search.grid import Grid
-from tradewind.search.halving import Halved, ladder
+from tradewind.search.halving import Halved, Ladder, ladder
 from tradewind.search.in_order import InOrder
 from tradewind.search.options import settled
 from tradewind.search.points import Axis, Listing, Points
@@ -35,6 +35,7 @@ class Settings:
     epochs: int | None = None  # budgets: epochs in all,
     target: float | None = None  # a value of the first objective that ends the search,
     patience: int | None = None  # trials without improvement
+    repeats: int = 1  # of each config, which all count
 
     @property
     def adaptive(self) -> bool:
@@ -97,11 +98,16 @@ def adaptive(settings: Settings, points: Points) -> Search:
         # in its natural order a grid may grow better and better, and halving would let nearly all go on
         mixed = settings.method == "grid" and settings.halving
         search = InOrder(index, order(settings, index, 1, "time" if mixed else "tune"))
+    epochs = points.constants.get("epochs")
+    budget = Budget(settings.directions, settings.epochs, settings.target, settings.patience, settings.repeats)
     if settings.halving:
-        steps = ladder(settings.min_epochs, points.most_epochs() or 1, settings.eta, settings.halving == "hyperband")
-        search = Halved(search, steps, settings.directions, points.constants.get("epochs"))
-    budget = Budget(settings.directions, settings.epochs, settings.target, settings.patience)
-    return Limited(search, budget) if budget.limits else search
+        return Halved(search, steps_of(settings, points), settings.directions, epochs, budget)
+    return Limited(search, budget, epochs) if budget.limits else search
+
+
+def steps_of(settings: Settings, points: Points) -> Ladder:
+    """The rungs of a search with halving."""
+    return ladder(settings.min_epochs, points.most_epochs() or 1, settings.eta, settings.halving == "hyperband")
 
 
 def _check_grid(settings: Settings, points: Points) -> None:
@@ -123,6 +129,12 @@ def _check_halving(settings: Settings, points: Points) -> None:
         raise StudyError(
             f"search.halving: found {most} epochs at most and min_epochs {settings.min_epochs}, "
             "which leaves nothing to divide; take fewer min_epochs"
+        )
+    if settings.epochs is not None and settings.epochs < (needed := most * settings.repeats):
+        each = f"{most} epochs" + (f" × {settings.repeats} repeats" if settings.repeats > 1 else "")
+        raise StudyError(
+            f"search.epochs: found {settings.epochs}; allowed with halving: from {needed} ({each}), "
+            "so that one config is trained to its end"
         )
 
 

@@ -103,6 +103,11 @@ class Sampled:
         """Whether there are as many as were wanted, or no more."""
         return self._exhausted or (self._trials is not None and self._next >= self._trials)
 
+    @property
+    def why(self) -> str:
+        """Why it is over with fewer than were wanted: there are no more."""
+        return f"the space has no more than {len(self._rows)} configs" if self._exhausted else ""
+
     def _proposed(self, number: int) -> _Row | None:
         """The sampler's answer that is new and accepted; or chance's; None: there is none."""
         attrs: dict[str, Any] = {}
