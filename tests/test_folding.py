@@ -14,7 +14,8 @@ from torch.nn import functional
 from tradewind.bench.sweep_module import Residual, ResidualNetwork
 from tradewind.train.batches import Batch, Samples
 from tradewind.train.folding import Folding
-from tradewind.train.stack import CLOSE, Differs, Stack, Unstackable
+from tradewind.train.precision import CLOSE
+from tradewind.train.stack import Differs, Stack, Unstackable
 
 gpu = pytest.mark.gpu
 SHAPES = {1: (6, 4), 2: (6, 4, 5, 3), 3: (6, 4, 2, 3, 2)}

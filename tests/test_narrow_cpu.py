@@ -10,10 +10,15 @@ import torch
 from test_narrow import Odd, assert_exact, fit, parameters, reference
 from torch import nn
 
+from tradewind.folder import RunFolder
 from tradewind.schedule.trials import Trials
 from tradewind.study import Study
+from tradewind.train.fitting import train_pack
 from tradewind.train.narrow import fusing
 from tradewind.train.narrow.cpu_tower import BLOCK, CpuTower
+from tradewind.train.parallel.loop import made
+from tradewind.train.parallel.meters import Tally
+from tradewind.train.plain import load
 from tradewind.train.stack import Stack
 from tradewind.workloads.networks import StormNetwork
 from tradewind.workloads.storm import Storm
@@ -138,3 +143,81 @@ def test_without_a_compiler_torch_trains_alone_and_the_reason_is_said(
     assert "without kernels of our own: OSError: no LLVM here" in capsys.readouterr().out
     assert found.scores["loss"] == pytest.approx(expected[0].scores["loss"], abs=1e-4)
     assert found.times["compile_s"] == 0
+
+
+class Evaluated(nn.Module):
+    """Says something of its own when it is evaluated; its front, shared ReLU and pool are ours."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.low, self.high = nn.Conv2d(3, 8, 3, padding=1), nn.Conv2d(8, 8, 3, padding=1)
+        self.relu, self.pool, self.head = nn.ReLU(), nn.AvgPool2d(2), nn.Linear(8 * 8 * 8, 1)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        x = self.pool(self.relu(self.high(self.pool(self.relu(self.low(x))))))
+        found = self.head(self.relu(x).flatten(1)).squeeze(1)
+        return found if self.training else found * 0 + 5
+
+
+class EvaluatedStorm(Storm):
+    def model(self, config: Any) -> nn.Module:
+        return Evaluated()
+
+
+@pytest.mark.parametrize("networks", [1, 3])
+def test_a_network_that_evaluates_otherwise_than_it_trains_is_scored_as_it_evaluates(
+    networks: int, tmp_path: Path
+) -> None:
+    """The loss of a logit of 5 for everything is known: no training leads to it."""
+    trials = study(repeats=networks)
+    workload = EvaluatedStorm(**trials.study.data)
+    data = workload.data({**trials[0].config, "seed": 0, "data_seed": 0})
+    task = trials.task(str(RunFolder.create(tmp_path / "run").path), threads=1)
+    found = train_pack([trials[k] for k in range(networks)], workload, data, task, lambda *_: None)
+    targets = torch.from_numpy(data.test.targets).float()
+    expected = nn.functional.binary_cross_entropy_with_logits(torch.full_like(targets, 5.0), targets)
+    for outcome in found.values():
+        assert outcome.times["compile_s"] > 0  # by our kernels
+        assert outcome.scores["loss"] == pytest.approx(expected.item(), rel=1e-6)
+
+
+def wrong_in(training: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Our kernels give one per cent too much in training, or in evaluation."""
+    right = CpuTower.forward
+
+    def forward(self: CpuTower, x: torch.Tensor, params: Any, keeps: bool) -> Any:
+        out, kept = right(self, x, params, keeps)
+        return (out * 1.01 if keeps == training else out), kept
+
+    monkeypatch.setattr(CpuTower, "forward", forward)
+
+
+WRONG = [(True, "the outputs of a step"), (False, "the outputs of an evaluation")]
+
+
+@pytest.mark.parametrize("networks", [1, 3])
+@pytest.mark.parametrize(("training", "what"), WRONG)
+def test_kernels_that_give_something_else_are_found_out_and_left(
+    training: bool, what: str, networks: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:  # fmt: skip
+    wrong_in(training, monkeypatch)
+    trials = study(repeats=networks)
+    ours = fit(tmp_path / "ours", trials, alone=False, threads=1)
+    assert f"without kernels of our own: {what}: not the same" in capsys.readouterr().out
+    for one, other in zip(ours, fit(tmp_path / "plain", trials, alone=True, threads=1), strict=True):
+        assert one.scores == pytest.approx(other.scores, abs=1e-4)
+
+
+@pytest.mark.parametrize(("training", "what"), WRONG)
+def test_kernels_that_give_something_else_are_found_out_by_a_member_of_a_group(
+    training: bool, what: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    trials = study()
+    config = {**trials[0].config, "seed": 0, "data_seed": 0}
+    workload = Storm(**trials.study.data)
+    sets = load(workload.data(config), config, CPU, torch.float32)
+    replica = made(0, workload, config, sets, Tally(CPU))
+    assert replica.difference(sets.train) == ""
+    wrong_in(training, monkeypatch)
+    assert replica.difference(sets.train) == what

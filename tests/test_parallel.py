@@ -16,6 +16,7 @@ from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from safetensors.torch import load_file
@@ -100,6 +101,22 @@ class OwnNorm(nn.BatchNorm1d):
 class OddlyNormed(Normed):
     def model(self, config):
         return nn.Sequential(nn.Flatten(), nn.Linear(50, 4), OwnNorm(4), nn.Linear(4, 1), nn.Flatten(0))
+
+class Changing(nn.Module):
+    """Says 5 of everything when it is evaluated; its front is one of those that our kernels do."""
+
+    def __init__(self):
+        super().__init__()
+        self.front = nn.Sequential(nn.Conv2d(2, 8, 3, padding=1), nn.ReLU())
+        self.rest = nn.Sequential(nn.Dropout(0.2), nn.Flatten(), nn.Linear(200, 1), nn.Flatten(0))
+
+    def forward(self, inputs):
+        found = self.rest(self.front(inputs))
+        return found if self.training else found * 0 + 5
+
+class Evaluated(Normed):
+    def model(self, config):
+        return Changing()
 '''
 
 
@@ -308,6 +325,20 @@ def test_a_member_without_samples_does_not_disturb_kernels_of_our_own(
     outcome, *_ = together(workers, 4, tmp_path / "four", parallel=parallel, **options)
     assert furthest(weights(tmp_path / "one", one), weights(tmp_path / "four", outcome)) < 1e-5
     assert outcome.times["compile_s"] > 0
+
+
+@pytest.mark.parametrize("parallel", ["ddp", "dp"])
+def test_a_network_that_evaluates_otherwise_than_it_trains_is_scored_as_it_evaluates(
+    parallel: str, workers: Workers, tmp_path: Path
+) -> None:
+    options = {"batch_size": 20, "epochs": 2, "device": "cpu"}
+    one = alone(tmp_path / "one", "networks.py:Evaluated", **options)
+    outcome, *_ = together(workers, 2, tmp_path / "two", "networks.py:Evaluated", parallel=parallel, **options)
+    inputs = np.random.default_rng(0).normal(size=(40, 2, 5, 5)).astype(np.float32)  # as the workload draws them
+    expected = np.square(4 - inputs.mean(axis=(1, 2, 3))).mean()
+    for found in (one, outcome):
+        assert found.times["compile_s"] > 0  # by our kernels
+        assert found.scores["loss"] == pytest.approx(expected, rel=1e-5)
 
 
 def test_a_loss_that_is_no_mean_over_samples_is_refused_by_ddp_and_right_by_dp(

@@ -17,12 +17,9 @@ from tradewind.pack import Config
 from tradewind.train.batches import Batch, Samples
 from tradewind.train.dropout import KeyedDropout, keyed, set_samples
 from tradewind.train.folding import Convolve, Folding, foldable
-from tradewind.train.narrow.fusing import fused, has_kernels
-from tradewind.train.precision import computing, products
+from tradewind.train.narrow.fusing import fuse, has_kernels
+from tradewind.train.precision import close, computing, products
 from tradewind.workloads.contract import Workload
-
-# a gradient in the stack and alone may differ by this share of its largest element
-CLOSE = {"fp64": 1e-9, "fp32": 2e-3, "tf32": 2e-2, "bf16": 1e-1}
 
 
 class Unstackable(Exception):
@@ -70,16 +67,25 @@ class Stack:
         self._model = copy.deepcopy(models[0])
         self._layers = [layer for layer in self._model.modules() if isinstance(layer, KeyedDropout)]
         began = time.perf_counter()
-        self._fused = fused(self._model, device.type) if has_kernels(device, precision) else None
+        self._front = fuse(self._model, device.type) if has_kernels(device, precision) else None
         self.compile_s = time.perf_counter() - began if self.fusable else 0.0
-        self.fuses = self.fusable  # whether our own kernels are at the front
-        self.foldable = len(models) > 1 and foldable(self._model, device, precision)
+        self.foldable = len(models) > 1 and foldable(models[0], device, precision)
         self._convolve: Convolve | None = None
 
     @property
     def fusable(self) -> bool:
         """Whether our own kernels can do the front of these networks."""
-        return self._fused is not None
+        return self._front is not None
+
+    @property
+    def fuses(self) -> bool:
+        """Whether our own kernels do the front of these networks."""
+        return self._front is not None and self._front.active
+
+    @fuses.setter
+    def fuses(self, active: bool) -> None:
+        if self._front is not None:
+            self._front.active = active
 
     def __len__(self) -> int:
         return len(self.rows)
@@ -90,8 +96,14 @@ class Stack:
 
     def losses(self, batch: Batch, config: Config) -> torch.Tensor:
         """The loss of every network on a batch; the config holds a column wherever theirs differ."""
+        return self._losses(self._trained(batch), batch, config)
+
+    def _trained(self, batch: Batch) -> torch.Tensor:
         self._model.train()
         set_samples(self._layers, batch.words)
+        return self._outputs(batch.inputs)
+
+    def _losses(self, outputs: torch.Tensor, batch: Batch, config: Config) -> torch.Tensor:
         columns = {name: value for name, value in config.items() if isinstance(value, torch.Tensor)}
 
         def loss(outputs: torch.Tensor, row: torch.Tensor) -> torch.Tensor:
@@ -99,9 +111,8 @@ class Stack:
             return self._workload.loss(outputs, batch.targets, {**config, **own})
 
         if self._plain and not columns:  # as for its outputs
-            return self._workload.loss(self._outputs(batch.inputs).squeeze(0), batch.targets, config)[None]
-        numbers = torch.arange(len(self), device=self.rows.device)
-        losses: torch.Tensor = vmap(loss)(self._outputs(batch.inputs), numbers)
+            return self._workload.loss(outputs.squeeze(0), batch.targets, config)[None]
+        losses: torch.Tensor = vmap(loss)(outputs, torch.arange(len(self), device=self.rows.device))
         return losses
 
     def gradients(self, losses: torch.Tensor) -> torch.Tensor:
@@ -113,7 +124,7 @@ class Stack:
     @contextmanager
     def untouched(self) -> Iterator[None]:
         """What is tried inside leaves the buffers as they were."""
-        kept = {name: value.clone() for name, value in self.buffers.items()}
+        kept = self._buffers_now()
         try:
             yield
         finally:
@@ -153,7 +164,7 @@ class Stack:
         return [piece.view(-1, *shape) for piece, shape in zip(pieces, self._shapes.values(), strict=True)]
 
     def check(self, models: Sequence[nn.Module], batch: Batch, configs: Sequence[Config], config: Config) -> None:
-        """Compare every network's gradient and buffers with those alone; raises Unstackable where they differ."""
+        """Compare networks with each alone, in training and evaluation; raises Unstackable where they differ."""
         about = models, batch, configs, config
         if self.fusable:
             try:
@@ -161,7 +172,7 @@ class Stack:
                 return
             except Unstackable as reason:
                 print(f"without kernels of our own: {reason}")
-                self._fused, self.fuses = None, False
+                self.unfuse()
         try:
             self._check(*about)
         except Differs:
@@ -181,6 +192,10 @@ class Stack:
         except Exception:
             return False
         return True
+
+    def unfuse(self) -> None:
+        """Leave the front of the networks to torch, from here on."""
+        self.fuses, self._front = False, None
 
     def fold(self, batch: Batch, config: Config) -> None:
         """Leave convolutions to our own kernels; raises Unstackable where they fail, or one gives something else."""
@@ -210,8 +225,12 @@ class Stack:
         remembered = _remembered(self._model)
         try:
             with self.untouched():
-                stacked = self.gradients(self.losses(batch, config))
-                after = {name: value.clone() for name, value in self.buffers.items()}
+                outputs = self._trained(batch)
+                losses = self._losses(outputs, batch, config)
+                gradients = self.split(self.gradients(losses))
+                after = self._buffers_now()
+                evaluated = self._evaluated(batch)
+                afterwards = self._buffers_now()
         except torch.OutOfMemoryError:
             raise  # the pack is too large, not unstackable
         except Exception as error:
@@ -219,15 +238,22 @@ class Stack:
         for name, value in _remembered(self._model).items():
             if remembered.get(name) != value:
                 raise Unstackable(f"{name}: changes as the network is called, and would be one for all")
-        gradients = self.split(stacked)
         for number, (model, own) in enumerate(zip(models, configs, strict=True)):
-            alone = self._alone(model, batch, own)
-            for name, one, other in zip(self._shapes, alone, gradients, strict=True):
+            its_outputs, loss, its_gradients = self._alone(model, batch, own)
+            self._compare("the outputs of a step", its_outputs, outputs[number])
+            self._compare("its loss", loss, losses[number])
+            for name, one, other in zip(self._shapes, its_gradients, gradients, strict=True):
                 self._compare(f"{name}: its gradient", one, other[number])
-            for name, buffer in model.named_buffers():
-                self._compare(f"{name}: its value after a step", buffer, after[name][number])
+            self._compare_buffers(model, after, number, "a step")
+            with torch.no_grad(), computing(self._precision, self.rows.device):
+                its_outputs = model.eval()(batch.inputs).to(self.rows.dtype)
+            self._compare("the outputs of an evaluation", its_outputs, evaluated[number])
+            self._compare_buffers(model, afterwards, number, "an evaluation")
 
-    def _alone(self, model: nn.Module, batch: Batch, config: Config) -> list[torch.Tensor]:
+    def _alone(
+        self, model: nn.Module, batch: Batch, config: Config
+    ) -> tuple[torch.Tensor, torch.Tensor, list[torch.Tensor]]:
+        """The outputs, the loss and the gradients of a step."""
         set_samples([layer for layer in model.train().modules() if isinstance(layer, KeyedDropout)], batch.words)
         with computing(self._precision, self.rows.device):
             outputs = model(batch.inputs).to(self.rows.dtype)
@@ -238,23 +264,32 @@ class Stack:
         for name, gradient in zip(self._shapes, found, strict=True):
             if gradient is None:  # torch's optimisers leave it alone; a row of zeros would decay
                 raise Unstackable(f"{name}: takes no part in the loss")
-        return list(found)
+        return outputs.detach(), loss.detach(), list(found)
+
+    @torch.no_grad()
+    def _evaluated(self, batch: Batch) -> torch.Tensor:
+        self._model.eval()
+        return self._outputs(batch.inputs)
+
+    def _buffers_now(self) -> dict[str, torch.Tensor]:
+        return {name: value.clone() for name, value in self.buffers.items()}
+
+    def _compare_buffers(self, model: nn.Module, found: dict[str, torch.Tensor], number: int, after: str) -> None:
+        for name, buffer in model.named_buffers():
+            self._compare(f"{name}: its value after {after}", buffer, found[name][number])
 
     def _compare(self, what: str, one: torch.Tensor, other: torch.Tensor) -> None:
-        one, other = one.double(), other.double()
-        if not (one - other).abs().max() <= CLOSE[self._precision] * one.abs().max() + 1e-12:
-            raise Differs(f"{what} in the stack is not the one alone")
+        if not close(one, other, self._precision):
+            raise Differs(f"{what}: not the same in the stack as alone")
 
     def _parameters(self) -> dict[str, torch.Tensor]:
         return dict(zip(self._shapes, self.split(self.rows), strict=True))
 
     def _outputs(self, inputs: torch.Tensor) -> torch.Tensor:
-        network = self._fused if self._fused is not None and self.fuses else self._model
-
         def one(state: dict[str, torch.Tensor], words: Any, rates: Any) -> torch.Tensor:
             for number, layer in enumerate(self._layers):
                 layer.seed, layer.rate = words[number], rates[number]
-            found: torch.Tensor = functional_call(network, state, (inputs,))
+            found: torch.Tensor = functional_call(self._model, state, (inputs,))
             return found
 
         state = {**self._parameters(), **self.buffers}

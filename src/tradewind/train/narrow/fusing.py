@@ -1,8 +1,12 @@
-"""Finds the front of a network that our own kernels can do, and puts them in its place."""
+"""Finds the front of a network that our own kernels can do, and lets them do it."""
 
 from __future__ import annotations
 
+import copy
+from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import takewhile
 from typing import Any
 
 import torch
@@ -49,17 +53,83 @@ class _Narrow(torch.autograd.Function):
         return _Narrow.apply(x, tower, True, keeps, *moved), 0  # type: ignore[no-untyped-call]
 
 
-class Front(nn.Module):
-    """The front of a network; its parameters stay where they were and are handed in."""
+class Front:
+    """The front of a network, which our kernels do as one where it begins; the layers that follow let that pass.
 
-    def __init__(self, tower: Any) -> None:
-        super().__init__()
-        self._tower = tower
+    The network stays what it was: its parameters, its state, and all that is not of the front. `active` switches
+    between our kernels and its own layers.
+    """
 
-    def forward(self, x: torch.Tensor, *params: torch.Tensor) -> torch.Tensor:
-        """What the convolutions give for a batch."""
+    def __init__(self, tower: Any, length: int) -> None:
+        self.active = True
+        self._tower, self._length = tower, length
+        self._at = 0
+        self._out: torch.Tensor | None = None
+
+    def begin(self, x: torch.Tensor, params: Sequence[torch.Tensor]) -> torch.Tensor:
+        """What the whole front gives for a batch."""
         found: torch.Tensor = _Narrow.apply(x, self._tower, False, torch.is_grad_enabled(), *params)  # type: ignore[no-untyped-call]
+        self._at, self._out = 1, found
         return found
+
+    def passes(self, x: torch.Tensor, places: tuple[int, ...]) -> bool:
+        """Whether this call is that of a layer of the front, at one of its places: a ReLU may be called elsewhere."""
+        if not self.active or x is not self._out or self._at not in places:
+            return False
+        self._at += 1
+        if self._at == self._length:
+            self._out = None
+        return True
+
+    def end(self, *_: Any) -> None:
+        """After a pass through the network, which must have called all layers of the front, as when it was traced."""
+        if self._out is not None:
+            self._out = None
+            raise RuntimeError("the network called its first layers in another order than before")
+
+
+class _Layer(nn.Module):
+    """A layer of a front; mixed into the class that it had."""
+
+    _front: Front
+    _places: tuple[int, ...]
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        if self._front.passes(x, self._places):
+            return x
+        found: torch.Tensor = super().forward(x)
+        return found
+
+
+class _First(_Layer):
+    """The convolution with which a front begins."""
+
+    _others: tuple[nn.Module, ...]  # a tuple, so that they are not its children
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        if not self._front.active:
+            return super().forward(x)
+        params: list[Any] = [value for layer in (self, *self._others) for value in (layer.weight, layer.bias)]
+        return self._front.begin(x, params)
+
+
+class _FirstConvolution(_First, nn.Conv2d):
+    pass
+
+
+class _Convolution(_Layer, nn.Conv2d):
+    pass
+
+
+class _ReLU(_Layer, nn.ReLU):
+    pass
+
+
+class _Pool(_Layer, nn.AvgPool2d):
+    pass
+
+
+_CLASSES: dict[type[nn.Module], type[_Layer]] = {nn.Conv2d: _Convolution, nn.ReLU: _ReLU, nn.AvgPool2d: _Pool}
 
 
 def has_kernels(device: torch.device, precision: str) -> bool:
@@ -71,72 +141,77 @@ def has_kernels(device: torch.device, precision: str) -> bool:
 
 
 @dataclass(frozen=True)
-class _Found:
-    """The front of a network in its graph."""
+class _Block:
+    """A convolution, a ReLU and perhaps a pool, by the names of the layers."""
 
-    graph: fx.Graph
-    start: fx.Node
-    end: fx.Node
-    convolutions: list[str]
-    pools: list[bool]
-    nodes: list[fx.Node]
+    convolution: str
+    relu: str
+    pool: str = ""
+
+    @property
+    def layers(self) -> tuple[str, ...]:
+        return (self.convolution, self.relu, self.pool) if self.pool else (self.convolution, self.relu)
 
 
 def fusable(model: nn.Module, device: str) -> bool:
     """Whether a network has a front that our kernels can do on such a device."""
-    return _found(model, device) is not None
+    return bool(_found(model, device))
 
 
-def fused(model: nn.Module, device: str) -> nn.Module | None:
-    """The same network, on the same parameters, with our kernels at its front; None where they do not apply."""
+def fuse(model: nn.Module, device: str) -> Front | None:
+    """Put our kernels at the front of a network, where they apply; on the same parameters, under the same names."""
     found = _found(model, device)
-    if found is None:
+    if not found:
         return None
     try:
-        tower = _tower(device, tuple(found.pools))
+        tower = _tower(device, tuple(bool(block.pool) for block in found))
     except Exception as error:  # no compiler, or one that fails: slower, but no reason not to train
         print(f"without kernels of our own: {type(error).__name__}: {error}".splitlines()[0])
         return None
-    graph = found.graph
-    with graph.inserting_after(found.end):
-        params = []
-        for name in found.convolutions:
-            params += [graph.get_attr(f"{name}.weight"), graph.get_attr(f"{name}.bias")]
-        front = graph.call_module("_front", (found.start, *params))
-    found.end.replace_all_uses_with(front)
-    for param in params:
-        front.prepend(param)
-    for old in reversed(found.nodes):
-        graph.erase_node(old)
-    model.add_module("_front", Front(tower))
-    network = fx.GraphModule(model, graph)
-    del model._front
-    return network
+    layers: list[Any] = [model.get_submodule(name) for block in found for name in block.layers]
+    front = Front(tower, len(layers))
+    for layer in set(layers):
+        layer.__class__ = _FirstConvolution if layer is layers[0] else _CLASSES[type(layer)]
+        layer._front, layer._places = front, tuple(k for k, one in enumerate(layers) if one is layer)
+    layers[0]._others = tuple(model.get_submodule(block.convolution) for block in found[1:])
+    model.register_forward_hook(front.end)
+    return front
 
 
-def _found(model: nn.Module, device: str) -> _Found | None:
+def _found(model: nn.Module, device: str) -> list[_Block]:
+    """The front of a network, as far as it is the same in training and in evaluation."""
+    if not any(_convolution(layer, first=True, device=device) for layer in model.modules()):
+        return []
+    aside = copy.deepcopy(model)  # which tracing calls
+    ways = [_blocks(aside.train(training), device) for training in (True, False)]
+    same = takewhile(lambda pair: pair[0] == pair[1], zip(*ways, strict=False))
+    return [block for block, _ in same]
+
+
+def _blocks(model: nn.Module, device: str) -> list[_Block]:
     tracer = _Tracer()
     try:
         graph = tracer.trace(model)
     except Exception:  # whatever a user's own module does that can't be traced, it is trained as it is
-        return None
+        return []
     finally:
         tracer.root = nn.Module()  # else the network would stay until garbage is collected
     modules = dict(model.named_modules())
-    start = next(node for node in graph.nodes if node.op == "placeholder")
-    node, names, pools, nodes = start, list[str](), list[bool](), list[fx.Node]()
-    while (after := _single(node)) is not None and _convolution(modules, after, not names, device):
+    calls = Counter(node.target for node in graph.nodes if node.op == "call_module")
+
+    def layer(node: fx.Node | None) -> nn.Module | None:
+        return modules[str(node.target)] if node is not None and node.op == "call_module" else None
+
+    node, found = next(node for node in graph.nodes if node.op == "placeholder"), list[_Block]()
+    while (after := _single(node)) is not None and _convolution(layer(after), not found, device):
         relu = _single(after)
-        if relu is None or not _is(modules, relu, nn.ReLU):
+        if relu is None or not _is(layer(relu), nn.ReLU) or calls[after.target] > 1:
             break
-        names.append(str(after.target))
-        nodes += [after, relu]
         node, pool = relu, _single(relu)
-        pools.append(pool is not None and _halves(modules, pool))
-        if pools[-1] and pool is not None:
+        if pool is not None and _halves(layer(pool)):
             node = pool
-            nodes.append(pool)
-    return _Found(graph, start, node, names, pools, nodes) if names else None
+        found.append(_Block(str(after.target), str(relu.target), str(pool.target) if node is pool else ""))
+    return found
 
 
 def _tower(device: str, pools: tuple[bool, ...]) -> Any:
@@ -154,14 +229,14 @@ def _single(node: fx.Node) -> fx.Node | None:
     return users[0] if len(users) == 1 else None
 
 
-def _is(modules: dict[str, nn.Module], node: fx.Node, kind: type[nn.Module]) -> bool:
-    return node.op == "call_module" and type(modules[str(node.target)]) is kind
+def _is(layer: nn.Module | None, kind: type[nn.Module]) -> bool:
+    """Whether a layer is just that: hooks, as those of weight_norm, do something of their own."""
+    return type(layer) is kind and not (layer._forward_hooks or layer._forward_pre_hooks or layer._backward_hooks)
 
 
-def _convolution(modules: dict[str, nn.Module], node: fx.Node, first: bool, device: str) -> bool:
-    if not _is(modules, node, nn.Conv2d):
+def _convolution(layer: Any, first: bool, device: str) -> bool:
+    if not _is(layer, nn.Conv2d):
         return False
-    layer: Any = modules[str(node.target)]
     side = layer.kernel_size[0]
     return (
         layer.kernel_size == (side, side)
@@ -178,9 +253,8 @@ def _convolution(modules: dict[str, nn.Module], node: fx.Node, first: bool, devi
     )
 
 
-def _halves(modules: dict[str, nn.Module], node: fx.Node) -> bool:
-    if not _is(modules, node, nn.AvgPool2d):
+def _halves(pool: Any) -> bool:
+    if not _is(pool, nn.AvgPool2d):
         return False
-    pool: Any = modules[str(node.target)]
     sizes = (pool.kernel_size, pool.stride)
     return all(size in (2, (2, 2)) for size in sizes) and pool.padding in (0, (0, 0)) and not pool.ceil_mode

@@ -17,7 +17,7 @@ from tradewind.pack import Config, Outcome, Report, Task, Trial
 from tradewind.train.batches import Samples
 from tradewind.train.checkpoint import Checkpoints, Progress, save_tensors
 from tradewind.train.dropout import keyed
-from tradewind.train.narrow.fusing import fused, has_kernels
+from tradewind.train.narrow.fusing import fuse, has_kernels
 from tradewind.train.optim import global_batch_size, learning_rate, make_optimizer
 from tradewind.train.parallel.ddp import Ddp
 from tradewind.train.parallel.dp import Dp
@@ -124,20 +124,21 @@ def made(seed: int, workload: Workload, config: Config, sets: Sets, tally: Tally
     model = place(workload.model(config), device, kept_in(precision), sets.train.samples)
     dropouts, norms = keyed(model, seed), share_statistics(model, tally)
     optimizer, began = make_optimizer(model, config), time.perf_counter()
-    if device.type == "cpu" and has_kernels(device, precision):  # as a single one would have it
-        ours = fused(model, device.type)
-        if ours is not None and ours.state_dict().keys() == model.state_dict().keys():  # a graph holds what it uses
-            model = ours
-    compile_s = time.perf_counter() - began
-    return Replica(workload, config, model, optimizer, dropouts, norms, device, precision, compile_s)
+    kernels = device.type == "cpu" and has_kernels(device, precision)  # as a single one would have it
+    front = fuse(model, device.type) if kernels else None
+    compile_s = time.perf_counter() - began if front is not None else 0.0
+    return Replica(workload, config, model, optimizer, dropouts, norms, device, precision, front, compile_s)
 
 
 def ready(
     replica: Replica, sets: Sets, group: Group, tally: Tally, held: contextlib.ExitStack
 ) -> tuple[Ddp | Dp, float]:
     """The way that the config names, with all connections made; and the seconds that took."""
-    began = time.perf_counter()
-    unused = replica.warm_up(Parts.of_member(sets.train, group.rank, group.of))
+    began, mine = time.perf_counter(), Parts.of_member(sets.train, group.rank, group.of)
+    if replica.front is not None and group.summed([float(bool(difference := replica.difference(mine)))])[0]:
+        print(f"without kernels of our own: {difference or 'another member has found a difference'}")
+        replica.front.active = False
+    unused = replica.warm_up(mine)
     unused = any(group.summed([float(unused)]))  # members must exchange alike
     if replica.config["parallel"] == "ddp":
         replica.check_mean(sets.train)

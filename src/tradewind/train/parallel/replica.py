@@ -12,8 +12,9 @@ from tradewind.errors import WorkloadError
 from tradewind.pack import Config
 from tradewind.train.batches import Batch, TrainingBatches
 from tradewind.train.dropout import KeyedDropout, set_samples
+from tradewind.train.narrow.fusing import Front
 from tradewind.train.parallel.statistics import SharedBatchNorm
-from tradewind.train.precision import computing, kept_in, products
+from tradewind.train.precision import close, computing, kept_in, products
 from tradewind.workloads.contract import Workload
 
 TRIED = 64  # samples by which a loss is looked at
@@ -32,7 +33,8 @@ class Replica:
     norms: list[SharedBatchNorm]
     device: torch.device
     precision: str
-    compile_s: float = 0.0  # of kernels of our own
+    front: Front | None = None  # which kernels of our own do
+    compile_s: float = 0.0  # of these kernels
 
     def outputs(self, batch: Batch, counts: bool, through: nn.Module | None = None) -> torch.Tensor:
         """What the network says of these samples, as the plain loop has it; they may count nothing."""
@@ -51,6 +53,31 @@ class Replica:
         """The gradients of all that trains, from a loss or from its slopes by some outputs."""
         with products(self.precision):
             outputs.backward(slopes)  # type: ignore[no-untyped-call]
+
+    def difference(self, batches: TrainingBatches) -> str:
+        """What our kernels give otherwise than torch does, in training or evaluation; nothing if all is the same."""
+        assert self.front is not None
+        batch, random_state, found = next(batches.epoch(0)), torch.get_rng_state(), {}
+        for active in (False, True):
+            self.front.active = active
+            found[active] = self._tried(batch)
+            torch.set_rng_state(random_state)
+        pairs = ((name, value, found[True][name]) for name, value in found[False].items())
+        return next((name for name, one, other in pairs if not close(one, other, self.precision)), "")
+
+    def _tried(self, batch: Batch) -> dict[str, torch.Tensor]:
+        """All that a step and an evaluation give, on a copy."""
+        set_samples(self.dropouts, batch.words)
+        model = copy.deepcopy(self.model).train()
+        outputs = self.outputs(batch, True, model)
+        loss = self.loss(outputs, batch.targets)
+        self.back(loss)
+        found = {"the outputs of a step": outputs.detach(), "its loss": loss.detach()}
+        found |= {f"the gradient of {n}": p.grad for n, p in model.named_parameters() if p.grad is not None}
+        found |= {f"{name} after a step": value.clone() for name, value in model.named_buffers()}
+        with torch.no_grad():
+            found["the outputs of an evaluation"] = self.outputs(batch, True, model.eval())
+        return found | {f"{name} after an evaluation": value for name, value in model.named_buffers()}
 
     def warm_up(self, batches: TrainingBatches) -> bool:
         """One step on a copy, random states left alone; whether an output may not depend on all that trains.
