@@ -14,7 +14,7 @@ from torch.nn import functional
 from tradewind.bench.sweep_module import Residual, ResidualNetwork
 from tradewind.train.batches import Batch, Samples
 from tradewind.train.folding import Folding
-from tradewind.train.precision import CLOSE
+from tradewind.train.reference import CLOSE
 from tradewind.train.stack import Differs, Stack, Unstackable
 
 gpu = pytest.mark.gpu

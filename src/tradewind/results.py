@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import html
-import json
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from importlib import import_module

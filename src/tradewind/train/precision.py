@@ -7,17 +7,6 @@ from contextlib import contextmanager
 
 import torch
 
-# what a faster way gives may differ from the plain one by this share of its largest element
-CLOSE = {"fp64": 1e-9, "fp32": 2e-3, "tf32": 2e-2, "bf16": 1e-1}
-
-
-def close(one: torch.Tensor, other: torch.Tensor, precision: str) -> bool:
-    """Whether a value of a faster way is the plain one's but for rounding."""
-    one, other = one.double(), other.double()
-    if one.shape != other.shape or one.numel() == 0:
-        return one.shape == other.shape
-    return bool((one - other).abs().max() <= CLOSE[precision] * one.abs().max() + 1e-12)
-
 
 def resolved(name: str, device: torch.device) -> str:
     """The precision that a config means by `auto`: the fastest that trains as well, which is fp32 on a CPU."""

@@ -7,6 +7,7 @@ import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import torch
@@ -18,7 +19,8 @@ from tradewind.train.batches import Batch, Samples
 from tradewind.train.dropout import KeyedDropout, keyed, set_samples
 from tradewind.train.folding import Convolve, Folding, foldable
 from tradewind.train.narrow.fusing import fuse, has_kernels
-from tradewind.train.precision import close, computing, products
+from tradewind.train.precision import computing, products
+from tradewind.train.reference import AFTER_EVALUATION, AFTER_STEP, GRADIENT, close, tried
 from tradewind.workloads.contract import Workload
 
 
@@ -124,7 +126,7 @@ class Stack:
     @contextmanager
     def untouched(self) -> Iterator[None]:
         """What is tried inside leaves the buffers as they were."""
-        kept = self._buffers_now()
+        kept = {name: value.clone() for name, value in self.buffers.items()}
         try:
             yield
         finally:
@@ -225,12 +227,7 @@ class Stack:
         remembered = _remembered(self._model)
         try:
             with self.untouched():
-                outputs = self._trained(batch)
-                losses = self._losses(outputs, batch, config)
-                gradients = self.split(self.gradients(losses))
-                after = self._buffers_now()
-                evaluated = self._evaluated(batch)
-                afterwards = self._buffers_now()
+                ours = self._tried(batch, config)
         except torch.OutOfMemoryError:
             raise  # the pack is too large, not unstackable
         except Exception as error:
@@ -239,48 +236,29 @@ class Stack:
             if remembered.get(name) != value:
                 raise Unstackable(f"{name}: changes as the network is called, and would be one for all")
         for number, (model, own) in enumerate(zip(models, configs, strict=True)):
-            its_outputs, loss, its_gradients = self._alone(model, batch, own)
-            self._compare("the outputs of a step", its_outputs, outputs[number])
-            self._compare("its loss", loss, losses[number])
-            for name, one, other in zip(self._shapes, its_gradients, gradients, strict=True):
-                self._compare(f"{name}: its gradient", one, other[number])
-            self._compare_buffers(model, after, number, "a step")
-            with torch.no_grad(), computing(self._precision, self.rows.device):
-                its_outputs = model.eval()(batch.inputs).to(self.rows.dtype)
-            self._compare("the outputs of an evaluation", its_outputs, evaluated[number])
-            self._compare_buffers(model, afterwards, number, "an evaluation")
+            alone = tried(model, batch, partial(self._loss, batch, own), self._precision)
+            for name in self._shapes:
+                if GRADIENT.format(name) not in alone:  # torch's optimisers leave it; a row of zeros would decay
+                    raise Unstackable(f"{name}: takes no part in the loss")
+            for what, value in alone.items():
+                if not close(value, ours[what][number], self._precision):
+                    raise Differs(f"{what}: not the same in the stack as alone")
 
-    def _alone(
-        self, model: nn.Module, batch: Batch, config: Config
-    ) -> tuple[torch.Tensor, torch.Tensor, list[torch.Tensor]]:
-        """The outputs, the loss and the gradients of a step."""
-        set_samples([layer for layer in model.train().modules() if isinstance(layer, KeyedDropout)], batch.words)
-        with computing(self._precision, self.rows.device):
-            outputs = model(batch.inputs).to(self.rows.dtype)
-        own = dict(model.named_parameters())
-        loss = self._workload.loss(outputs, batch.targets, config)
-        with products(self._precision):
-            found = torch.autograd.grad(loss, [own[name] for name in self._shapes], allow_unused=True)
-        for name, gradient in zip(self._shapes, found, strict=True):
-            if gradient is None:  # torch's optimisers leave it alone; a row of zeros would decay
-                raise Unstackable(f"{name}: takes no part in the loss")
-        return outputs.detach(), loss.detach(), list(found)
+    def _loss(self, batch: Batch, config: Config, outputs: torch.Tensor) -> torch.Tensor:
+        return self._workload.loss(outputs, batch.targets, config)
 
-    @torch.no_grad()
-    def _evaluated(self, batch: Batch) -> torch.Tensor:
+    def _tried(self, batch: Batch, config: Config) -> dict[str, torch.Tensor]:
+        """What `tried` has of a network, of all networks."""
+        outputs = self._trained(batch)
+        losses = self._losses(outputs, batch, config)
+        gradients = zip(self._shapes, self.split(self.gradients(losses)), strict=True)
+        found = {"the outputs of a step": outputs.detach(), "its loss": losses.detach()}
+        found |= {GRADIENT.format(name): gradient for name, gradient in gradients}
+        found |= {AFTER_STEP.format(name): value.clone() for name, value in self.buffers.items()}
         self._model.eval()
-        return self._outputs(batch.inputs)
-
-    def _buffers_now(self) -> dict[str, torch.Tensor]:
-        return {name: value.clone() for name, value in self.buffers.items()}
-
-    def _compare_buffers(self, model: nn.Module, found: dict[str, torch.Tensor], number: int, after: str) -> None:
-        for name, buffer in model.named_buffers():
-            self._compare(f"{name}: its value after {after}", buffer, found[name][number])
-
-    def _compare(self, what: str, one: torch.Tensor, other: torch.Tensor) -> None:
-        if not close(one, other, self._precision):
-            raise Differs(f"{what}: not the same in the stack as alone")
+        with torch.no_grad():
+            found["the outputs of an evaluation"] = self._outputs(batch.inputs)
+        return found | {AFTER_EVALUATION.format(name): value.clone() for name, value in self.buffers.items()}
 
     def _parameters(self) -> dict[str, torch.Tensor]:
         return dict(zip(self._shapes, self.split(self.rows), strict=True))

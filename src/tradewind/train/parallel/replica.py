@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 from dataclasses import dataclass
+from functools import partial
 
 import torch
 from torch import nn
@@ -14,7 +15,8 @@ from tradewind.train.batches import Batch, TrainingBatches
 from tradewind.train.dropout import KeyedDropout, set_samples
 from tradewind.train.narrow.fusing import Front
 from tradewind.train.parallel.statistics import SharedBatchNorm
-from tradewind.train.precision import close, computing, kept_in, products
+from tradewind.train.precision import computing, kept_in, products
+from tradewind.train.reference import close, tried
 from tradewind.workloads.contract import Workload
 
 TRIED = 64  # samples by which a loss is looked at
@@ -60,24 +62,11 @@ class Replica:
         batch, random_state, found = next(batches.epoch(0)), torch.get_rng_state(), {}
         for active in (False, True):
             self.front.active = active
-            found[active] = self._tried(batch)
+            loss = partial(self.loss, targets=batch.targets)
+            found[active] = tried(copy.deepcopy(self.model), batch, loss, self.precision)
             torch.set_rng_state(random_state)
         pairs = ((name, value, found[True][name]) for name, value in found[False].items())
         return next((name for name, one, other in pairs if not close(one, other, self.precision)), "")
-
-    def _tried(self, batch: Batch) -> dict[str, torch.Tensor]:
-        """All that a step and an evaluation give, on a copy."""
-        set_samples(self.dropouts, batch.words)
-        model = copy.deepcopy(self.model).train()
-        outputs = self.outputs(batch, True, model)
-        loss = self.loss(outputs, batch.targets)
-        self.back(loss)
-        found = {"the outputs of a step": outputs.detach(), "its loss": loss.detach()}
-        found |= {f"the gradient of {n}": p.grad for n, p in model.named_parameters() if p.grad is not None}
-        found |= {f"{name} after a step": value.clone() for name, value in model.named_buffers()}
-        with torch.no_grad():
-            found["the outputs of an evaluation"] = self.outputs(batch, True, model.eval())
-        return found | {f"{name} after an evaluation": value for name, value in model.named_buffers()}
 
     def warm_up(self, batches: TrainingBatches) -> bool:
         """One step on a copy, random states left alone; whether an output may not depend on all that trains.
