@@ -3,7 +3,9 @@ PYTHON ?= python3
 BIN := .venv/bin
 READY := .venv/.ready
 
-.PHONY: demo test check bench setup clean
+SYSTEM := cluster or browser or kernels or bench
+
+.PHONY: demo test test-system check bench setup clean
 
 demo: setup
 	@$(BIN)/tradewind run quick
@@ -12,8 +14,13 @@ demo: setup
 	@echo; echo "best configuration:"; $(BIN)/tradewind best runs/quick
 	@echo; echo "run folder: runs/quick (again: make demo goes on with it; tradewind run quick --fresh starts anew)"
 
+# Most tests wait for processes of their own, so a third test process pays on two cores.
 test: setup
-	$(BIN)/python -m pytest -q -m "not slow and not gpu"
+	$(BIN)/python -m pytest -q -n 3 --dist worksteal --durations 20 -m "not ($(SYSTEM) or slow or gpu)"
+
+# MPI, Slurm, browser, kernels and bench: a file's tests share what they start.
+test-system: setup
+	$(BIN)/python -m pytest -q -n 2 --dist loadfile --durations 20 -m "($(SYSTEM)) and not (slow or gpu)"
 
 check: setup
 	$(BIN)/ruff check src tests bench

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import subprocess
 import sys
+import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -23,6 +25,20 @@ Cli = Callable[..., subprocess.CompletedProcess[str]]
 WriteStudy = Callable[..., Path]
 
 
+KINDS = ("process", "cluster", "browser", "kernels", "bench", "slow", "gpu")
+NEEDS = {"chromium": "browser", "slurm": "cluster", "slurm_mpi": "cluster", "cli": "process"}  # fixture: marker
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """What a test needs says what it is; one that needs nothing is a unit test."""
+    for item in items:
+        for fixture in getattr(item, "fixturenames", ()):
+            if fixture in NEEDS:
+                item.add_marker(NEEDS[fixture])
+        if not any(item.get_closest_marker(kind) for kind in KINDS):
+            item.add_marker("unit")
+
+
 def pytest_runtest_setup(item: pytest.Item) -> None:
     """Tests marked gpu are skipped where there is none."""
     if item.get_closest_marker("gpu") and not tradewind.machine.gpus():
@@ -38,12 +54,23 @@ def cuda() -> Any:
 
 
 @pytest.fixture(autouse=True, scope="session")
-def cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
-    """A data cache and locks of this session, inherited by every process that a test starts."""
-    with pytest.MonkeyPatch.context() as environment:
-        for name in ("TRADEWIND_CACHE", "TRADEWIND_LOCKS"):
-            environment.setenv(name, str(tmp_path_factory.mktemp(name)))
-        yield Path(os.environ["TRADEWIND_CACHE"])
+def surroundings(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """Locks and temporary files of this test process alone, and a data cache that all test processes share.
+
+    Every process that a test starts inherits them. Runs in different test processes would otherwise wait for each
+    other's timed trials.
+    """
+    base = tmp_path_factory.getbasetemp()
+    shared = base.parent if "PYTEST_XDIST_WORKER" in os.environ else base
+    short = tempfile.mkdtemp(prefix="tw-")  # sockets lie in it, whose paths may have 108 characters
+    before = dict(os.environ)
+    os.environ |= {"TRADEWIND_CACHE": str(shared / "cache"), "TRADEWIND_LOCKS": f"{short}/locks", "TMPDIR": short}
+    tempfile.tempdir = None  # or Python goes on with the folder that it has found before
+    yield
+    os.environ.clear()
+    os.environ |= before
+    tempfile.tempdir = None
+    shutil.rmtree(short, ignore_errors=True)
 
 
 @pytest.fixture
@@ -59,7 +86,8 @@ def one_thread() -> Iterator[None]:
 def one_core() -> Iterator[None]:
     """For all tests of a module: two threads beside another busy process wait for each other."""
     cores = os.sched_getaffinity(0)
-    os.sched_setaffinity(0, {min(cores)})
+    number = int(os.environ.get("PYTEST_XDIST_WORKER", "gw0").removeprefix("gw"))  # each test process its own core
+    os.sched_setaffinity(0, {sorted(cores)[number % len(cores)]})
     with tradewind.machine.one_thread():
         yield
     os.sched_setaffinity(0, cores)

@@ -13,7 +13,7 @@ import subprocess
 import pytest
 
 SKIPPED = "not on this machine"
-HOW = "run them as root on Debian with: SYSTEM=1 make test"
+HOW = "run them as root on Debian with: SYSTEM=1 make test-system"
 
 
 def may_install() -> bool:

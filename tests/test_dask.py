@@ -29,6 +29,8 @@ from tradewind.pack import Pack
 from tradewind.schedule.trials import Trials
 from tradewind.study import Study
 
+pytestmark = pytest.mark.cluster
+
 BIN = Path(sys.executable).parent
 needs_dask = pytest.mark.skipif(
     importlib.util.find_spec("distributed") is None, reason="no Dask; install it with: pip install distributed"

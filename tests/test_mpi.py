@@ -28,6 +28,8 @@ from test_engines import ACCOUNT, CONTRACT, TIMEOUT_S, Record, by_case
 from tradewind.folder import RunFolder
 from tradewind.results import Results
 
+pytestmark = pytest.mark.cluster
+
 BIN = Path(sys.executable).parent
 TRADEWIND, MPIEXEC = BIN / "tradewind", BIN / "mpiexec"
 MARK = "TRADEWIND_TEST_MARK"

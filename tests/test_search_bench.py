@@ -16,6 +16,8 @@ from tradewind.bench.sweep_trials import Sweep
 from tradewind.errors import Mistake, RunError
 from tradewind.search import Method
 
+pytestmark = pytest.mark.bench
+
 
 @pytest.mark.parametrize(
     ("name", "config"),

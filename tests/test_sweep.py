@@ -17,6 +17,8 @@ from tradewind.bench.sweep_trials import Sweep
 from tradewind.bench.sweep_ways import WAYS, of_results, run_study
 from tradewind.errors import Mistake
 
+pytestmark = pytest.mark.bench
+
 TINY = Sweep((1e-3, 4e-3), seeds=1, epochs=2, batch_size=64, train=256, validation=64, test=64)
 FOREIGN = replace(TINY, workload=bench.FOREIGN, train=128)
 SMALLEST = replace(TINY, rates=(1e-3,), epochs=1, train=64)
