@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import html
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
@@ -169,6 +169,24 @@ class Results:
         states = self.column("state") if len(self) else np.array([], dtype=object)
         return {state: int(np.sum(states == state)) for state in (*FINAL, "failed")}
 
+    def decisive(self, longest: bool = False) -> Array:
+        """The trials that answers rest on: those that are done or, where none is, those that a search pruned.
+
+        `longest`: of pruned ones only those that were trained for the most epochs, whose scores compare.
+        """
+        if not self.caveat:
+            return np.asarray(self.column("state") == "done") if len(self) else np.empty(0, dtype=bool)
+        pruned = np.asarray(self.column("state") == "pruned")
+        if not longest or "epochs_run" not in self.names():
+            return pruned
+        epochs = np.where(pruned, np.nan_to_num(self.column("epochs_run")), -1)
+        return np.asarray(epochs == epochs.max())
+
+    @property
+    def caveat(self) -> str:
+        """What must be said with every answer that rests on pruned trials, or nothing."""
+        return caveat(self.counts())
+
     def frame(self) -> pd.DataFrame:
         """All trials as a pandas frame."""
         import pandas as pd
@@ -181,7 +199,7 @@ class Results:
         """Rows × columns, one block per value of `by`; any hyperparameter in any place."""
         if not len(self):
             raise RunError(f"{self.folder.path}: no trial has ended yet; `tradewind status` tells how far it is")
-        done, value = self.column("state") == "done", self.measure(value)
+        done, value = self.decisive(), self.measure(value)
         if self.is_time(value) and value not in OF_A_PACK:
             self.refuse_packed(value)
         names = [name for name in (rows, columns, by, value) if name]
@@ -216,9 +234,13 @@ class Results:
     def _note(self, value: str, done: Array) -> str:
         shown = ("purpose", "machine") if self.is_time(value) else ()
         parts = [f"{name} {', '.join(self._distinct(name, done))}" for name in shown if name in self._all.groups]
-        left = {state: count for state, count in self.counts().items() if state != "done" and count}
-        parts += [f"{count} {state} left out" for state, count in left.items()]
-        return " · ".join(parts)
+        return " · ".join([*parts, *self.left_out()])
+
+    def left_out(self) -> list[str]:
+        """What must stand below figures: what they rest on unless that is done trials, and which do not count."""
+        shown = ("done", "pruned") if self.caveat else ("done",)
+        left = {state: count for state, count in self.counts().items() if state not in shown and count}
+        return [*([self.caveat] if self.caveat else []), *(f"{n:,} {state} left out" for state, n in left.items())]
 
     def records(self) -> Iterator[Record]:
         """The whole records, read from the journals again, in order of trial."""
@@ -257,16 +279,23 @@ class Results:
         return [bare(column) for column, one in self._all.groups.items() if one == group]
 
     def best(self) -> Best:
-        """The best trial that ran to its end."""
+        """The best trial that ran to its end; where none did, the best of the pruned ones that were trained longest."""
         metric, lower = self.objective()
         if not len(self) or metric not in self._names.meant:
             raise RunError(f"{self.folder.path}: no trial has a value of {metric or 'any score'} yet")
         values = self.column(metric).astype(float)
-        values = np.where(self.column("state") == "done", values, np.nan)
+        values = np.where(self.decisive(longest=True), values, np.nan)
         if np.all(np.isnan(values)):
             raise RunError(f"{self.folder.path}: no trial that is done has a value of {metric}")
         row = np.nanargmin(values) if lower else np.nanargmax(values)
         return Best(self.folder, self._record(self._counted[row]), metric)
+
+
+def caveat(counts: Mapping[str, int]) -> str:
+    """What must be said with every answer where no trial is done, but some were pruned; or nothing."""
+    if counts["done"] or not (pruned := counts["pruned"]):
+        return ""
+    return f"no trial is done: last scores of {pruned:,} pruned trial{'s' * (pruned > 1)}"
 
 
 def _shown(value: Any) -> str:

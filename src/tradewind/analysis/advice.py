@@ -38,7 +38,7 @@ class Advice:
 
 def advise(results: Results) -> list[Advice]:
     """What this run says about how to train; each topic that it can't tell says so."""
-    if not results.counts()["done"]:
+    if not results.decisive().any():
         return [Advice("what was measured", *_measured(results)[:2], NONE)]
     time = costs.time_name(results)
     about: dict[str, Callable[[], Answer | None]] = {"what was measured": lambda: _measured(results)}
@@ -60,6 +60,8 @@ def advise(results: Results) -> list[Advice]:
     answers = {topic: _answer(ask) for topic, ask in about.items()}
     if time == SHARE:
         answers |= {topic: _allotted(answer) for topic in TIMED if (answer := answers.get(topic))}
+    if results.caveat:
+        answers = {topic: answer and _early(answer, results.caveat) for topic, answer in answers.items()}
     order = sorted(answers, key=lambda topic: topic == "what to measure next")
     return [Advice(topic, _spoken(answer[0]), *answer[1:]) for topic in order if (answer := answers[topic])]
 
@@ -70,6 +72,12 @@ def _allotted(answer: Answer) -> Answer:
     if sure == NONE:
         return answer
     return f"{text} Times are {SHARE}, a trial's allotted share of its pack's: alone it may take longer.", facts, WEAK
+
+
+def _early(answer: Answer, caveat: str) -> Answer:
+    """An answer that rests on trials which never came to their end: less sure, and it says so."""
+    text, facts, sure = answer
+    return (text, facts, sure) if sure == NONE else (f"{text} But {caveat}.", facts, WEAK)
 
 
 def _spoken(text: str) -> str:

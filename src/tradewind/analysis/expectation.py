@@ -40,7 +40,7 @@ def expectation(trials: Trials, workers: int | None) -> dict[str, Any]:
         "combinations": trials.points.combinations, "repeats": study.repeats, "trials": count, "exact": exact,
         "space": {name: _extent(study.space[name], values) for name, values in trials.space.dimensions.items()},
         "search": study.search.model_dump(exclude_defaults=True),
-        "workers": many, "machine": machine.name(), "expected_s": None, "done": 0,
+        "finishing": trials.finishing(), "workers": many, "machine": machine.name(), "expected_s": None, "done": 0,
     }  # fmt: skip
     try:
         results = Results.load(default_path(study.name))

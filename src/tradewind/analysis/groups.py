@@ -114,7 +114,7 @@ def level_counts(results: Results) -> dict[str, int]:
     """How many values each hyperparameter takes in the trials that are done, of those that take several."""
     if not len(results):
         return {}
-    done = results.column("state") == "done"
+    done = results.decisive()
     coded = {name: levels(results, name)[0][done] for name in varied(results)}
     counts = {name: int(np.sum(np.bincount(codes, minlength=1) > 0)) for name, codes in coded.items()}
     return {name: count for name, count in counts.items() if count > 1}
@@ -144,12 +144,12 @@ def _differs(column: Array | Coded) -> bool:
 
 
 def numbers(results: Results, name: str) -> Array:
-    """The finite values of a measure in the trials that are done; NaN elsewhere."""
+    """The finite values of a measure in the trials that answers rest on; NaN elsewhere."""
     name = results.measure(name)
     if results.is_time(name) and name not in OF_A_PACK:
         results.refuse_packed(name)
     values = numbers_of(name, _column(results, name))
-    return np.where((results.column("state") == "done") & np.isfinite(values), values, np.nan)
+    return np.where(results.decisive(longest=True) & np.isfinite(values), values, np.nan)
 
 
 def cells(results: Results, by: Sequence[str]) -> Cells:

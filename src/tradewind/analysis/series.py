@@ -95,14 +95,14 @@ def heat(results: Results, rows: str, columns: str, value: str) -> Table:
 
 def caption(results: Results, names: list[str], n: list[int]) -> str:
     """What must stand beside these measures: n, where and how a time was taken, what was left out."""
-    done = results.column("state") == "done"
+    done = results.decisive()
     spread = "–".join(f"{k:,}" for k in sorted({min(n), max(n)})) if n else "0"
     parts = [f"n = {spread}"]
     if any(is_time(name) for name in names):
         for name in ("purpose", "machine"):
             found = set(results.column(name)[done].tolist()) if name in results.names() else {"unknown"}
             parts.append(f"{name} {', '.join(sorted(label_text(item) for item in found))}")
-    parts += [f"{count:,} {state} left out" for state, count in results.counts().items() if state != "done" and count]
+    parts += results.left_out()
     for name in [name for name in dict.fromkeys(names) if name in results.names()]:
         column = results.column(name)[done]
         absent = int(np.isnan(column).sum()) if column.dtype.kind == "f" else 0

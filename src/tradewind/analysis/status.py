@@ -27,6 +27,7 @@ def status(folder: RunFolder) -> dict[str, Any]:
         "trials": total, "exact": exact, **counts, "running": len(running), "left": left,
         "eta_s": _eta_s(results, left + len(running), len(running)), "jobs": jobs, "in_progress": running,
         "duplicates": results.duplicates, "skipped_lines": results.skipped_lines, "best": _best(results),
+        "caveat": results.caveat,
     }  # fmt: skip
 
 

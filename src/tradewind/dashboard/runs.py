@@ -10,6 +10,7 @@ from typing import Any
 from tradewind.dashboard.feed import Feed
 from tradewind.errors import RunError, nearest
 from tradewind.folder import RunFolder, default_path
+from tradewind.results import caveat
 
 STALE_S = 90.0  # a run that says it lives and has written nothing for so long
 MOST_RUNS = 500
@@ -84,6 +85,7 @@ def summary(feed: Feed) -> dict[str, Any]:
             "jobs": len(feed.jobs), "eta_s": _eta_s(feed, left, typical_s), "last_at": written or None,
             "stale_after_s": max(STALE_S, 5 * typical_s), "damaged": feed.damaged,
             "metric": feed.metric, "best": feed.best and {"value": feed.best[0], "trial": feed.best[1]},
+            "caveat": caveat(feed.counts),
         }  # fmt: skip
 
 

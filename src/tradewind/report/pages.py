@@ -28,12 +28,18 @@ def check_page(found: dict[str, Any]) -> str:
         f"  space      {sizes}",
         *([f"  search     {search}"] if search else []),
         f"  trials     {about}{found['trials']:,} (repeats {found['repeats']}), {found['done']:,} done already",
+        *([f"  halving    {_finishing(found)}"] if found["finishing"] else []),
         f"  workers    {found['workers']} on {found['machine']}",
     ]
     expected = (
         duration(found["expected_s"]) if found["expected_s"] is not None else "not known before trials have run"
     )
     return "\n".join([*lines, f"  expected   {expected}", f"  makespan   {_makespans(found)}"])
+
+
+def _finishing(found: dict[str, Any]) -> str:
+    least, trials = found["finishing"], found["trials"]
+    return f"at least {least:,} of {trials:,} trial{'s' * (trials > 1)} train to the end, the others are pruned"
 
 
 def _size(extent: int | list[float]) -> str:
@@ -75,6 +81,7 @@ def status_page(found: dict[str, Any]) -> str:
     if found["best"]:
         lines.append(
             f"  best     {found['best']['metric']} {found['best']['value']:.4g} in trial {found['best']['trial']}"
+            + (f" ({found['caveat']})" if found["caveat"] else "")
         )
     if found["duplicates"]:
         lines.append(f"  {found['duplicates']} further records of trials that count once already: reported, not used")
@@ -88,12 +95,17 @@ def best_page(best: Best) -> str:
     scores = "  ".join(f"{name} {value:.4g}" for name, value in best.record["scores"].items() if value is not None)
     return "\n".join(
         [
-            f"trial {best.record['trial']}: {best.metric} {best.value:.4g}",
+            f"trial {best.record['trial']}: {best.metric} {best.value:.4g}{_early(best.record)}",
             f"  config  {_pairs(varied(best.folder, best.record))}",
             f"  scores  {scores or 'none'}",
             f"  times   {_times(best.record)}",
         ]
     )
+
+
+def _early(record: Record) -> str:
+    """That a trial never came to its end, where that is so."""
+    return f" ({record['reason']}; no trial is done)" if record["state"] == "pruned" else ""
 
 
 def trial_page(folder: RunFolder, results: Results, record: Record) -> str:

@@ -63,7 +63,7 @@ class View:
 def view_of(results: Results) -> View:
     """What there is to show of a run."""
     score, lower = results.objective()
-    done = results.column("state") == "done" if len(results) else np.empty(0, dtype=bool)
+    done = results.decisive()
     known = {name for name in results.names() if done.any()}
     packed = "packed_with" in known and bool(np.any(np.nan_to_num(results.column("packed_with")) > 0))
     times = OF_A_PACK if packed else (*TIMES, *results.names("times"))

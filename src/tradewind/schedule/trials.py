@@ -20,7 +20,7 @@ from tradewind.errors import StudyError, nearest
 from tradewind.measures import lower_is_better
 from tradewind.pack import Config, Task, Trial, Value
 from tradewind.search import Direction, Indexed, Order, Search
-from tradewind.search.making import Settings, adaptive, check, indexed, order
+from tradewind.search.making import Settings, adaptive, check, indexed, order, steps_of
 from tradewind.search.points import Points, is_choice
 from tradewind.space import COUNTED, Space
 from tradewind.study import Range, Study
@@ -77,6 +77,15 @@ class Trials:
                 count, exact = search.trials, True
         exact = exact and search.epochs is search.target is search.patience is None
         return count * self.study.repeats, exact
+
+    def finishing(self) -> int | None:
+        """How many trials are trained to their end at least, if none fails; None: all of them."""
+        if not self.settings.halving:
+            return None
+        count, exact = self.count()
+        repeats = self.study.repeats
+        steps = steps_of(self.settings, self.points)
+        return repeats * steps.finishing(count // repeats if exact else 1)
 
     def search(self) -> Search:
         """The search of a study that learns, as at its start."""

@@ -8,6 +8,7 @@ time that nothing else is left to train, the best one goes on to its end: a sear
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
@@ -29,6 +30,14 @@ class Ladder:
     def bracket(self, number: int) -> int:
         """The bracket of a trial."""
         return self.brackets[number % len(self.brackets)]
+
+    def finishing(self, configs: int) -> int:
+        """How many of so many configs are trained to their end at least, if none fails."""
+        whole, rest = divmod(configs, len(self.brackets))
+        counts = Counter({bracket: n * whole for bracket, n in Counter(self.brackets).items()})
+        counts += Counter(self.brackets[:rest])
+        left = len(self.rungs)
+        return max(1, sum(n // int(self.eta ** (left - bracket)) for bracket, n in counts.items()))
 
     def after(self, number: int, epoch: int, most: int) -> int | None:
         """The epoch of the next rung after some epochs; None: there is none before the last epoch."""

@@ -41,7 +41,7 @@ export async function runsPage(view) {
       h("span", { class: `badge ${run.state}`, title: run.error || null }, stateWords(run)),
       progress(run, `ended trials of ${run.name}`),
       run.state === "running" ? duration(run.eta_s) : "–",
-      run.best ? h("a", { href: write(["trial", run.name, String(run.best.trial)]) }, `${run.metric} ${number(run.best.value)}`) : "–",
+      run.best ? h("a", { href: write(["trial", run.name, String(run.best.trial)]) }, `${run.metric} ${number(run.best.value)}${run.caveat && " (pruned)"}`) : "–",
       number(run.running),
       run.failed ? h("a", { href: write(["run", run.name, "failures"]) }, number(run.failed)) : "0",
       ago(run.last_at),
