@@ -84,6 +84,9 @@ class Pooled:
         if (error := future.exception()) is not None:  # its worker died, or could not be reached
             return Ended(number, pack, failed(pack, error), submitted, time.time())
         found = future.result()
+        if [outcome.key for outcome in found.outcomes] != [trial.key for trial in pack.trials]:
+            wrong = RuntimeError("the worker's answer is not that of this trial")
+            return Ended(number, pack, failed(pack, wrong), submitted, time.time())
         return Ended(number, found.pack, found.outcomes, found.started, found.finished, found.log, found.where)
 
 

@@ -16,6 +16,7 @@ from typing import Any, Protocol
 from tradewind.engine import Ended, Epoch, Event, Lost
 from tradewind.pack import Gang, Outcome, Pack
 
+WORDS = ("gathered", "taken", "unready")  # what a worker answers about itself
 TIMEOUT = "timeout: "  # how the cause of a trial begins that was ended by force; no member's fault
 
 

@@ -19,7 +19,7 @@ from tradewind.engine.gang import Answer, Gangs
 from tradewind.engine.pace import Pace
 from tradewind.engine.processes import Processes
 from tradewind.engine.world import World
-from tradewind.pack import Pack, Place, Task
+from tradewind.pack import Pack, Place, Task, Trial
 
 SHORTEST_NAP_S, LONGEST_NAP_S = 0.0002, 0.003
 GRACE_S = 5.0  # between the exception of a gang's member and the news that the rank of another one has died
@@ -183,7 +183,8 @@ class Mpi:
                 self._dropping.remove(rank)
             return []
         if isinstance(event, Ended):
-            self._note(event, self._hands[rank])
+            if not self._note(event, self._hands[rank]):
+                return []
             return [replace(event, worker=number, where=self._world.where(rank))]
         return [replace(event, worker=number)]
 
@@ -192,14 +193,22 @@ class Mpi:
             self._pace.note(event.finished - event.started)
         return replace(event, worker=self._numbers[0])
 
-    def _note(self, event: Ended, hand: deque[Pack]) -> None:
-        """What a rank has in hand after this."""
-        if not event.goes_on:
-            hand.remove(event.pack)
+    def _note(self, event: Ended, hand: deque[Pack]) -> bool:
+        """What a rank has in hand after this; False where it was not asked for."""
+        ended = event.pack.trials
+        place = next((k for k, pack in enumerate(hand) if set(_keys(ended)) <= set(_keys(pack.trials))), None)
+        if place is None or [outcome.key for outcome in event.outcomes] != _keys(ended):
+            return False
+        if event.goes_on:
+            hand[place] = hand[place].parted(_keys(ended))[1]
+        else:
+            del hand[place]
             self._pace.note(event.finished - event.started)
-            return
-        place = next(k for k, pack in enumerate(hand) if event.pack.trials[0] in pack.trials)
-        hand[place] = hand[place].parted({trial.key for trial in event.pack.trials})[1]
+        return True
+
+
+def _keys(trials: Sequence[Trial]) -> list[str]:
+    return [trial.key for trial in trials]
 
 
 def follow(world: World, message: Sequence[Any]) -> None:

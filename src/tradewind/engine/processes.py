@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import pickle
 import selectors
 import socket
 import subprocess
@@ -18,15 +19,18 @@ from typing import Any
 
 from tradewind.engine import Ended, Epoch, Event
 from tradewind.engine.children import MARK, cause_of_death, kill_marked, kill_tree, worker_environment
-from tradewind.engine.gang import TIMEOUT, Answer, Gangs
+from tradewind.engine.gang import TIMEOUT, WORDS, Answer, Gangs
 from tradewind.engine.pace import Pace
 from tradewind.engine.trial_log import span, tail
 from tradewind.pack import Outcome, Pack, Place, Task
 
 DYING_S = 1.0
 MOST_EVENTS = 500  # heard in one go: the loop has other things to do as well
+LARGEST_MESSAGE = 2**30  # bytes; a length beyond it is no length
 GRACE_S = 0.5  # between a member's exception and the death of another one that it comes from
 SETTING_UP_S = 120.0  # for starting a process and its imports, which no trial's timeout counts
+NOT_ITS_ANSWER = "the worker's answer is not that of this trial: something else wrote to its socket"
+CLOSED = "the trial closed descriptors that it had not opened, the worker's socket among them"
 
 
 @dataclass
@@ -44,7 +48,7 @@ class Worker:
     started: float = 0.0
     log_start: int = 0
     deadline: float = float("inf")
-    overrun: bool = False
+    verdict: str = ""  # why it is killed
 
     @property
     def busy(self) -> bool:
@@ -139,7 +143,7 @@ class Processes:
     def ask(self, number: int, word: str, *content: Any) -> None:
         """Have a worker gather or take turns with the rest of its gang."""
         worker = self._workers[number] or self._start(number)
-        worker.asked, worker.overrun = word != "leave", False
+        worker.asked, worker.verdict = word != "leave", ""
         limit_s = float("inf") if word == "take" else self._timeout_s + SETTING_UP_S
         worker.started, worker.deadline = time.time(), time.monotonic() + limit_s
         with suppress(BrokenPipeError, ConnectionResetError):  # it has just died, which is seen when it is heard
@@ -150,7 +154,7 @@ class Processes:
         known = self._workers[number]
         worker = known or self._start(number)
         if not worker.packs:
-            worker.started, worker.overrun = time.time(), False
+            worker.started, worker.verdict = time.time(), ""
             worker.deadline = time.monotonic() + self._timeout_s + (0.0 if known else SETTING_UP_S)
         worker.packs.append(pack)
         worker.unsent.append(pack)
@@ -196,10 +200,22 @@ class Processes:
 
     def _heard(self, worker: Worker) -> list[Event | Answer]:
         try:
-            events = self._received(worker, *worker.connection.recv())
-        except (EOFError, ConnectionResetError, OSError):
+            message = worker.connection.recv_bytes(LARGEST_MESSAGE)
+        except OSError as error:
+            if error.errno is None:  # not even a length
+                worker.verdict = NOT_ITS_ANSWER
             return self._buried(worker)
-        if worker.overrun and not worker.packs:
+        except EOFError:
+            return self._buried(worker)
+        try:
+            kind, *content = pickle.loads(message)
+        except Exception:  # a trial may write anything there
+            kind, content = "", []
+        if not _expected(worker, kind, content):
+            worker.verdict = NOT_ITS_ANSWER
+            return self._buried(worker)
+        events = self._received(worker, kind, *content)
+        if worker.verdict and not worker.packs:
             self._bury(worker)
             events.append(Answer(worker.number, "gone", self._cause(worker)))
         return events
@@ -208,8 +224,8 @@ class Processes:
         if kind in {"up", "waiting"}:  # for its turn, which takes time that no timeout counts
             worker.deadline = time.monotonic() + (self._timeout_s if kind == "up" else float("inf"))
             return []
-        if kind == "epoch":
-            return [Epoch(worker.number, *content)]
+        if kind == "epoch":  # a thread may outlive its trial
+            return [Epoch(worker.number, *content)] if content[0] in _keys(worker) else []
         if kind not in {"told", "ended"}:
             worker.asked = False
             return [Answer(worker.number, kind, *content)]
@@ -222,7 +238,7 @@ class Processes:
         self._pace.note(finished - started)
         worker.deadline = time.monotonic() + self._timeout_s if worker.packs else float("inf")
         worker.started, worker.log_start = finished, log_end
-        if worker.overrun:  # it ended just as it was killed: what it had besides needs another worker
+        if worker.verdict:  # it ended just as it was killed: what it had besides needs another worker
             self._again.extend(worker.packs)
             worker.packs.clear()
         return [Ended(worker.number, pack, outcomes, started, finished, log)]
@@ -231,12 +247,14 @@ class Processes:
         now = time.monotonic()
         for worker in self._workers:
             if worker and worker.busy and now >= worker.deadline:
-                worker.overrun, worker.deadline = True, float("inf")
+                worker.verdict, worker.deadline = f"{TIMEOUT}ran longer than {self._timeout_s:g} s", float("inf")
                 kill_tree(worker.process.pid)  # its end of the pipe closes, and poll buries it
 
     def _buried(self, worker: Worker) -> list[Event | Answer]:
-        with suppress(subprocess.TimeoutExpired):
-            worker.process.wait(DYING_S)  # its pipe closes first; killed now, it would seem to have died of that
+        try:  # its socket closes before it ends; killed now, it would seem to have died of that
+            worker.process.wait(0 if worker.verdict else DYING_S)
+        except subprocess.TimeoutExpired:
+            worker.verdict = worker.verdict or CLOSED
         self._bury(worker)
         error = self._cause(worker)
         gone = Answer(worker.number, "gone", error)
@@ -249,9 +267,7 @@ class Processes:
         return [Ended(worker.number, guilty, outcomes, worker.started, time.time(), log), gone]
 
     def _cause(self, worker: Worker) -> dict[str, str]:
-        error = cause_of_death(worker.process.returncode)
-        if worker.overrun:
-            error = {"what": f"{TIMEOUT}ran longer than {self._timeout_s:g} s"}
+        error = {"what": worker.verdict} if worker.verdict else cause_of_death(worker.process.returncode)
         return {**error, "stderr": tail(worker.log, worker.log_start)}
 
     def _bury(self, worker: Worker) -> None:
@@ -261,3 +277,20 @@ class Processes:
         self._selector.unregister(worker.connection)
         worker.connection.close()
         self._workers[worker.number] = None
+
+
+def _expected(worker: Worker, kind: str, content: list[Any]) -> bool:
+    """Whether this is an answer to what the worker was asked."""
+    if kind == "epoch":
+        return len(content) == 3 and bool(worker.packs)
+    if kind not in {"told", "ended"}:
+        return kind in {"up", "waiting", *WORDS}
+    if len(content) != 5 or not worker.packs:
+        return False
+    keys = _keys(worker)
+    answered = [outcome.key for outcome in content[0]]
+    return answered == keys if kind == "ended" else set(answered) <= set(keys)
+
+
+def _keys(worker: Worker) -> list[str]:
+    return [trial.key for trial in worker.packs[0].trials]

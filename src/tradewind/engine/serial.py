@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import TextIO
 
 from tradewind.engine import Ended, Epoch, Event
+from tradewind.engine.isolation import no_return_from_forks
 from tradewind.engine.trial_log import header, span
 from tradewind.engine.worker import failed, load_trainer, things_of, turn_of
 from tradewind.machine import core_numbers, gpu_ids
@@ -74,7 +75,9 @@ class Serial:
             events.append(Epoch(0, key, epoch, dict(scores)))
 
         started = time.time()
-        with open(self._path, "a", encoding="utf-8", errors="replace") as log:
+        with open(
+            self._path, "a", 1, encoding="utf-8", errors="replace"
+        ) as log:  # a fork copies what is not written yet
             log.write(header(pack))
             begin = log.tell()
             outcomes = self._fit(pack, report, log)
@@ -94,7 +97,7 @@ class Serial:
                 heard.enter_context(contextlib.redirect_stderr(err))
             try:
                 self._trainer = self._trainer or load_trainer(self._reference, self._task)
-                with self._turn, _time_limit(self._task.limits.timeout_s):
+                with self._turn, _time_limit(self._task.limits.timeout_s), no_return_from_forks():
                     return list(self._trainer.fit(pack, report, untold))
             except Overrun:
                 what = f"timeout: ran longer than {self._task.limits.timeout_s:g} s"

@@ -20,7 +20,9 @@ from collections.abc import Iterable, Iterator, Sequence
 from multiprocessing.connection import Connection
 from typing import Any
 
+from tradewind.engine.isolation import no_return_from_forks
 from tradewind.engine.trial_log import header
+from tradewind.errors import TradewindError
 from tradewind.machine import boot, core_numbers, die_with_parent
 from tradewind.occupancy import Turn
 from tradewind.pack import Outcome, Pack, Scores, Task, Trainer, untold
@@ -78,6 +80,8 @@ class Service:
 
     def __init__(self, connection: Connection) -> None:
         self._connection, self._sending = connection, threading.Lock()
+        self._pid, self._training = os.getpid(), Pack(())
+        os.register_at_fork(after_in_child=connection.close)
         self._reference, self._task, place = connection.recv()
         cores = set(core_numbers())
         if place.cores:
@@ -103,11 +107,14 @@ class Service:
                         self._train(pack)
 
     def _send(self, *message: Any) -> None:
+        if os.getpid() != self._pid:
+            raise TradewindError("a forked process can't report for its trial; report from the process that trains")
         with self._sending:
             self._connection.send(message)
 
     def _report(self, key: str, epoch: int, scores: Scores) -> None:
-        self._send("epoch", key, epoch, dict(scores))
+        if any(trial.key == key for trial in self._training.trials):  # a thread may outlive its trial
+            self._send("epoch", key, epoch, dict(scores))
 
     def _ready(self) -> Trainer:
         if self._trainer is None:
@@ -143,11 +150,14 @@ class Service:
                 self._send("up")
             # of a single trial the outcome is that of the pack
             hears = self._report if leads else _unheard, tell if len(pack.trials) > 1 else untold
-            trained = self._ready().fit(pack, *hears)
+            self._training = pack
+            with no_return_from_forks():
+                trained = self._ready().fit(pack, *hears)
             outcomes = [outcome for outcome in trained if outcome.key not in told]
         except (Exception, SystemExit) as error:
             traceback.print_exc()
             outcomes = failed(pack.parted(told)[1], error)
+        self._training = Pack(())
         # sent before the next one begins, which may be the end of this process
         self._send("ended", outcomes, started, time.time(), log_start, _log_size())
 
