@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 import time
+import uuid
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from pathlib import Path
@@ -15,12 +16,11 @@ from typing import Any
 
 import psutil
 import pytest
-from test_mpi import AS_ROOT_ON_FEW_CORES, HOST_SHELL, MPIEXEC, hosts, needs_mpi  # noqa: F401
+from test_mpi import AS_ROOT_ON_FEW_CORES, HOST_SHELL, MARK, MPIEXEC, hosts, needs_mpi  # noqa: F401
 
 from tradewind import machine
 from tradewind.crew import local_places
 from tradewind.engine import Ended, Epoch, Lost
-from tradewind.engine.children import MARK
 from tradewind.engine.gang import Answer, Gangs
 from tradewind.engine.processes import Processes
 from tradewind.machine import core_numbers
@@ -105,7 +105,7 @@ class Crew:
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         self.engines: list[Processes] = []
-        self.marks: list[str] = []
+        self.mark = uuid.uuid4().hex
         self.ended: dict[int, Ended] = {}
         self.epochs: list[Epoch] = []
         self._count = 0
@@ -115,8 +115,8 @@ class Crew:
     ) -> Processes:
         """Processes with a trainer of these tests."""
         task = Task("", "", {}, purpose, Limits(timeout_s=timeout_s), str(self.folder), str(self.folder))
-        self.marks.append(f"gangs-{os.getpid()}-{self.folder.name}-{len(self.marks)}")
-        self.engines.append(Processes(f"adding:{trainer}", task, [Place()] * workers, self.folder, self.marks[-1]))
+        name = f"gangs-{len(self.engines)}"
+        self.engines.append(Processes(f"adding:{trainer}", task, [Place()] * workers, self.folder, name))
         return self.engines[-1]
 
     def pack(self, **config: Any) -> Pack:
@@ -150,8 +150,11 @@ class Crew:
         found = []
         for process in psutil.process_iter():
             with suppress(psutil.Error):
-                mark = process.environ().get(MARK, "")
-                if mark.startswith(tuple(self.marks)) and process.status() != psutil.STATUS_ZOMBIE:
+                if (
+                    process.environ().get(MARK) == self.mark
+                    and process.pid != os.getpid()
+                    and process.status() != psutil.STATUS_ZOMBIE
+                ):
                     found.append(process.pid)
         return found
 
@@ -162,6 +165,7 @@ def crew(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Crew]:
     monkeypatch.syspath_prepend(str(tmp_path))
     monkeypatch.setenv("TRADEWIND_LOCKS", str(tmp_path / "locks"))  # turns of this test alone
     found = Crew(tmp_path)
+    monkeypatch.setenv(MARK, found.mark)
     yield found
     for engine in found.engines:
         engine.close()
@@ -469,7 +473,6 @@ def mpi(
 ) -> list[list[Any]]:
     """What three ranks make of these trials, one after the other: number, state, reason, scores, facts, rank."""
     (crew.folder / "driver.py").write_text(DRIVER)
-    crew.marks.append("ranks-rank")
     command = [
         str(MPIEXEC),
         "--bind-to",

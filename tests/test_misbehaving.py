@@ -2,11 +2,19 @@
 
 from __future__ import annotations
 
+import json
+import os
+import random
+import signal
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import numpy
+import psutil
 import pytest
+import torch
 from conftest import WriteStudy
 
 import tradewind
@@ -103,3 +111,180 @@ def test_an_answer_for_another_key_is_not_accepted(ran: Callable[..., dict[Any, 
     for case in wrong:
         assert records[case]["error"]["what"].startswith("the worker's answer is not that of this trial")
     assert all(records[case]["scores"] == {"score": 1.0} for case in "abc")
+
+
+# A trial's leftovers do not reach the next one in its worker.
+
+LEAVES = """
+import gc, json, os, pathlib, random, signal, sys, threading, time, warnings
+import numpy
+
+def state():
+    os.umask(mask := os.umask(0))
+    torch = sys.modules.get("torch")
+    return {
+        "cwd": os.getcwd(), "umask": mask, "environment": [os.environ.get("LEFT"), os.environ.get("HOME")],
+        "path": list(sys.path), "filters": str(warnings.filters), "term": str(signal.getsignal(signal.SIGTERM)),
+        "alarm": str(signal.getsignal(signal.SIGALRM)), "timer": signal.getitimer(signal.ITIMER_REAL)[0],
+        "mask": sorted(map(int, signal.pthread_sigmask(signal.SIG_BLOCK, ()))), "err": numpy.geterr(),
+        "streams": [bool(sys.stdin), bool(sys.stdout), bool(sys.stderr)], "gc": gc.isenabled(),
+        "depth": sys.getrecursionlimit(),
+        "torch": torch and [str(torch.get_default_dtype()), torch.is_grad_enabled(), torch.get_num_threads()],
+        "device": torch and str(torch.get_default_device()),
+    }
+
+def spoil():
+    import torch
+    torch.set_default_dtype(torch.float64); torch.set_grad_enabled(False); torch.set_num_threads(3)
+    torch.set_default_device("meta")
+    os.chdir("/"); os.umask(0o077); os.environ["LEFT"] = "over"; os.environ.pop("HOME", None)
+    sys.path.insert(0, "/nowhere"); warnings.simplefilter("error")
+    signal.signal(signal.SIGTERM, signal.SIG_IGN); signal.signal(signal.SIGALRM, lambda *_: None); signal.alarm(100)
+    signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGUSR2}); numpy.seterr(all="raise")
+    gc.disable(); sys.setrecursionlimit(900)
+    sys.stdin = sys.stdout = sys.stderr = None
+
+def trial(config):
+    with open(pathlib.Path(__file__).parent / "states", "a") as file:
+        print(os.getpid(), json.dumps(state()), file=file)
+    spoil()
+    return 1.0
+"""
+
+
+@pytest.mark.parametrize("engine", ["processes", "serial"])
+def test_what_a_trial_has_changed_is_as_it_was_for_the_next_one(
+    engine: str, ran: Callable[..., dict[Any, Record]], tmp_path: Path
+) -> None:
+    before = os.getcwd(), dict(os.environ), signal.getsignal(signal.SIGALRM), sys.stdout
+    records = ran(LEAVES, [1, 2, 3], engine)
+    assert {case: record["error"] for case, record in records.items()} == {1: {}, 2: {}, 3: {}}
+    assert (os.getcwd(), dict(os.environ), signal.getsignal(signal.SIGALRM), sys.stdout) == before
+    by_worker: dict[str, list[dict[str, Any]]] = {}
+    for line in (tmp_path / "states").read_text().splitlines():
+        pid, _, found = line.partition(" ")
+        by_worker.setdefault(pid, []).append(json.loads(found))
+    assert sum(map(len, by_worker.values())) == 3
+    for first, *others in by_worker.values():
+        assert (first["environment"][0], first["timer"], first["streams"]) == (None, 0.0, [True, True, True])
+        for other in others:
+            assert (other["torch"][:2], other["device"]) == (["torch.float32", True], "cpu")
+            assert other["torch"][2] != 3
+            assert {**other, "torch": None, "device": None} == {**first, "torch": None, "device": None}
+
+
+# A worker is replaced only where something of a trial lives on in it, and that ends with the trial.
+
+LIVES_ON = """
+import multiprocessing, os, socket, subprocess, sys, threading, time
+from concurrent.futures import ThreadPoolExecutor, ProcessPoolExecutor
+from pathlib import Path
+
+HERE = Path(__file__).parent
+threading.Thread(target=time.sleep, args=(100,), daemon=True).start()  # of an import
+pools = []
+
+def note(pid):
+    with open(HERE / "pids", "a") as file:
+        print(pid, file=file)
+
+def sleeps_on():
+    time.sleep(100)
+
+def plain(): pass
+def child(): note(subprocess.Popen(["env", "-i", "sleep", "100"]).pid)
+def daemon():
+    words = f"setsid sleep 100 > /dev/null 2>&1 & echo $! >> {HERE}/pids"
+    subprocess.run(["env", "-i", "sh", "-c", words], check=True)
+def forked():
+    if (pid := os.fork()) == 0:
+        time.sleep(100)
+    note(pid)
+def process():
+    worker = multiprocessing.Process(target=sleeps_on, daemon=True)
+    worker.start()
+    note(worker.pid)
+def thread(): threading.Thread(target=sleeps_on, daemon=True).start()
+def timer(): threading.Timer(100, print).start()
+def closes(): os.close(1)
+def joins():
+    worker = threading.Thread(target=print); worker.start(); worker.join()
+    subprocess.run(["true"], check=True)
+def thread_pool():
+    pools.append(ThreadPoolExecutor(1)); pools[-1].submit(print).result()
+def process_pool():
+    pools.append(ProcessPoolExecutor(1)); pools[-1].submit(print).result()
+
+def trial(config):
+    with open(HERE / "workers", "a") as file:
+        print(os.getpid(), config["case"], file=file)
+    globals()[config["case"]]()
+    return 1.0
+"""
+KEPT = ["joins", "thread_pool", "process_pool", "plain"]
+REPLACED = ["child", "daemon", "forked", "process", "thread", "timer", "closes"]
+
+
+def alive(pid: int) -> bool:
+    return psutil.pid_exists(pid) and psutil.Process(pid).status() != psutil.STATUS_ZOMBIE
+
+
+def test_a_worker_is_replaced_where_something_of_its_trial_lives_on_and_that_is_ended(
+    tmp_path: Path, write_study: WriteStudy
+) -> None:
+    cases = [*KEPT, *REPLACED, "plain"]
+    study = {"name": "odd", "workload": "work.py:trial", "space": {"n": list(range(len(cases)))}, "repeats": 1}
+    module = LIVES_ON.replace('config["case"]', f'{cases}[config["n"]]')
+    results = tradewind.run(write_study(study, module), tmp_path / "run", engine="processes", workers=1)
+    assert results.counts()["done"] == len(cases)
+    workers = [line.split()[0] for line in (tmp_path / "workers").read_text().splitlines()]
+    assert len(set(workers[: len(KEPT) + 1])) == 1
+    assert len(set(workers[len(KEPT) :])) == len(REPLACED) + 1
+    left = [int(pid) for pid in (tmp_path / "pids").read_text().split()]
+    assert len(left) == 4
+    assert not any(map(alive, left))
+
+
+def test_what_a_trial_left_behind_is_ended_with_it_though_its_worker_is_killed(
+    ran: Callable[..., dict[Any, Record]], tmp_path: Path
+) -> None:
+    died = '    if config["case"] == "daemon":\n        os.kill(os.getpid(), 9)\n    return 1.0'
+    module = LIVES_ON.replace("    return 1.0", died)
+    records = ran(module, ["daemon", "plain"])
+    assert records["daemon"]["error"]["signal"] == "SIGKILL"
+    assert records["plain"]["state"] == "done"
+    assert not alive(int((tmp_path / "pids").read_text()))
+
+
+# Every trial draws the same numbers, whatever ran before it.
+
+DRAWS = """
+import random
+
+def trial(config):
+    import numpy, torch
+    return {"python": random.random(), "numpy": numpy.random.random(), "torch": torch.rand(1).item()}
+"""
+
+
+@pytest.mark.parametrize("engine", ["processes", "serial"])
+def test_a_function_draws_the_same_numbers_for_the_same_seed(
+    engine: str, tmp_path: Path, write_study: WriteStudy
+) -> None:
+    study = {"name": "draws", "workload": "work.py:trial", "space": {"case": [1, 2]}, "repeats": 2, "seed": 5}
+    random.seed(11)
+    state = random.getstate()
+    results = tradewind.run(write_study(study, DRAWS), tmp_path / "run", engine=engine, workers=1)
+    assert random.getstate() == state or engine == "processes"
+    for record in results.records():
+        seed = 5 + record["repeat"]
+        assert record["scores"] == {
+            "python": random.Random(seed).random(),
+            "numpy": numpy.random.RandomState(seed).random_sample(),
+            "torch": torch.rand(1, generator=torch.Generator().manual_seed(seed)).item(),
+        }
+
+
+def test_libraries_are_not_loaded_to_be_seeded(ran: Callable[..., dict[Any, Record]]) -> None:
+    module = "import sys\n\ndef trial(config):\n    return len({'numpy', 'torch'} & set(sys.modules))\n"
+    assert ran(module, [1, 2])[2]["scores"] == {"score": 0.0}

@@ -172,14 +172,23 @@ def _start_time(pid: int) -> float | None:
         return None
 
 
-def die_with_parent(parent: int) -> None:
-    """Ask the kernel to kill this process when its parent ends, however that ends (Linux)."""
+def die_with_parent(parent: int, by: int = 9) -> None:
+    """Have the kernel kill this process, or signal it otherwise, when its parent ends, however that ends (Linux)."""
     if sys.platform != "linux":
         return
-    import ctypes
-    import signal
-
     pr_set_pdeathsig = 1
-    ctypes.CDLL(None, use_errno=True).prctl(pr_set_pdeathsig, signal.SIGKILL)
+    _prctl(pr_set_pdeathsig, by)
     if os.getppid() != parent:  # it ended before we could ask
         os._exit(1)
+
+
+def inherit_orphans() -> None:
+    """Ask the kernel to make this process the parent of all descendants whose own parent ends (Linux)."""
+    pr_set_child_subreaper = 36
+    _prctl(pr_set_child_subreaper, 1)
+
+
+def _prctl(option: int, value: int) -> None:
+    import ctypes
+
+    ctypes.CDLL(None, use_errno=True).prctl(option, value)

@@ -4,17 +4,15 @@ from __future__ import annotations
 
 import os
 import signal
+import subprocess
 import sys
 from collections.abc import Mapping
-from contextlib import suppress
-
-import psutil
 
 from tradewind.pack import Place
 
 # Large freed blocks stay with the process: without this every batch pays for fresh pages, 1.5–2 × slower.
 ALLOCATOR = {"MALLOC_MMAP_THRESHOLD_": "4294967296", "MALLOC_TRIM_THRESHOLD_": "4294967296"}
-MARK = "TRADEWIND_WORKER"  # in the environment of a worker and of all that it starts
+REAPING_S = 5.0
 THREADS = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS", "NUMEXPR_NUM_THREADS")
 MPI_PREFIXES = ("OMPI_", "PMIX_", "PRTE_", "PMI_")  # a child that inherits them takes itself for a rank
 
@@ -46,21 +44,11 @@ def signal_name(number: int) -> str:
         return f"signal {number}"
 
 
-def kill_tree(pid: int) -> None:
-    """Kill a process and all that it started; a worker's own children would outlive it."""
+def end(worker: subprocess.Popen[bytes]) -> None:
+    """End a worker and all that it started; its reaper sees to that, and is itself ended where it can't."""
+    worker.terminate()
     try:
-        root = psutil.Process(pid)
-        family = [*root.children(recursive=True), root]
-    except psutil.NoSuchProcess:
-        return
-    for process in family:
-        with suppress(psutil.NoSuchProcess):
-            process.kill()
-
-
-def kill_marked(mark: str) -> None:
-    """Kill what a dead worker has left behind: its children now belong to init, but carry its mark."""
-    for process in psutil.process_iter():
-        with suppress(psutil.Error):
-            if process.environ().get(MARK) == mark:
-                process.kill()
+        worker.wait(REAPING_S)
+    except subprocess.TimeoutExpired:
+        worker.kill()
+        worker.wait()

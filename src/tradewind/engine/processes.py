@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from tradewind.engine import Ended, Epoch, Event
-from tradewind.engine.children import MARK, cause_of_death, kill_marked, kill_tree, worker_environment
+from tradewind.engine.children import cause_of_death, end, worker_environment
 from tradewind.engine.gang import TIMEOUT, WORDS, Answer, Gangs
 from tradewind.engine.pace import Pace
 from tradewind.engine.trial_log import span, tail
@@ -41,7 +41,6 @@ class Worker:
     process: subprocess.Popen[bytes]
     connection: Connection
     log: Path
-    mark: str
     packs: deque[Pack] = field(default_factory=deque)  # the first is being trained, the others follow it
     unsent: list[Pack] = field(default_factory=list)
     asked: bool = False  # and has not answered
@@ -122,9 +121,11 @@ class Processes:
 
     def close(self) -> None:
         """Kill all workers and what they started."""
-        for worker in self._workers:
-            if worker is not None:
-                self._bury(worker)
+        living = [worker for worker in self._workers if worker is not None]
+        for worker in living:
+            worker.process.terminate()
+        for worker in living:
+            self._bury(worker)
         self._selector.close()
 
     def living(self) -> Sequence[int]:
@@ -183,16 +184,15 @@ class Processes:
     def _start(self, number: int) -> Worker:
         self._born += 1
         place = self._places[number]
-        mark = f"{self._name}-worker{self._born}"
-        log = self._logs / f"{mark}.log"
+        log = self._logs / f"{self._name}-worker{self._born}.log"
         ours, theirs = socket.socketpair()
         with theirs, open(log, "ab") as output:
             process = subprocess.Popen(
                 [sys.executable, "-P", "-m", "tradewind.engine.worker", str(theirs.fileno()), str(os.getpid())],
                 stdin=subprocess.DEVNULL, stdout=output, stderr=output, pass_fds=[theirs.fileno()],
-                env={**worker_environment(place, os.environ), MARK: mark},
+                env=worker_environment(place, os.environ),
             )  # fmt: skip
-        worker = Worker(number, process, Connection(ours.detach()), log, mark)
+        worker = Worker(number, process, Connection(ours.detach()), log)
         worker.connection.send((self._trainer, replace(self._task, threads=place.threads), place))
         self._workers[number] = worker
         self._selector.register(worker.connection, selectors.EVENT_READ, worker)
@@ -229,7 +229,7 @@ class Processes:
         if kind not in {"told", "ended"}:
             worker.asked = False
             return [Answer(worker.number, kind, *content)]
-        outcomes, started, finished, log_start, log_end = content
+        outcomes, started, finished, log_start, log_end, *left = content
         pack, log = worker.packs.popleft(), span(worker.log, log_start, log_end)
         if kind == "told":
             ended, rest = pack.parted({outcome.key for outcome in outcomes})
@@ -238,7 +238,8 @@ class Processes:
         self._pace.note(finished - started)
         worker.deadline = time.monotonic() + self._timeout_s if worker.packs else float("inf")
         worker.started, worker.log_start = finished, log_end
-        if worker.verdict:  # it ended just as it was killed: what it had besides needs another worker
+        worker.verdict = worker.verdict or left[0]
+        if worker.verdict:  # it is to be replaced, or was just being killed: what it had besides needs another one
             self._again.extend(worker.packs)
             worker.packs.clear()
         return [Ended(worker.number, pack, outcomes, started, finished, log)]
@@ -248,7 +249,7 @@ class Processes:
         for worker in self._workers:
             if worker and worker.busy and now >= worker.deadline:
                 worker.verdict, worker.deadline = f"{TIMEOUT}ran longer than {self._timeout_s:g} s", float("inf")
-                kill_tree(worker.process.pid)  # its end of the pipe closes, and poll buries it
+                worker.process.terminate()  # its end of the socket closes, and poll buries it
 
     def _buried(self, worker: Worker) -> list[Event | Answer]:
         try:  # its socket closes before it ends; killed now, it would seem to have died of that
@@ -271,9 +272,7 @@ class Processes:
         return {**error, "stderr": tail(worker.log, worker.log_start)}
 
     def _bury(self, worker: Worker) -> None:
-        kill_tree(worker.process.pid)
-        worker.process.wait()
-        kill_marked(worker.mark)
+        end(worker.process)
         self._selector.unregister(worker.connection)
         worker.connection.close()
         self._workers[worker.number] = None
@@ -285,7 +284,7 @@ def _expected(worker: Worker, kind: str, content: list[Any]) -> bool:
         return len(content) == 3 and bool(worker.packs)
     if kind not in {"told", "ended"}:
         return kind in {"up", "waiting", *WORDS}
-    if len(content) != 5 or not worker.packs:
+    if len(content) != {"told": 5, "ended": 6}[kind] or not worker.packs:
         return False
     keys = _keys(worker)
     answered = [outcome.key for outcome in content[0]]

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TextIO
 
 from tradewind.engine import Ended, Epoch, Event
-from tradewind.engine.isolation import no_return_from_forks
+from tradewind.engine.isolation import Isolation, no_return_from_forks
 from tradewind.engine.trial_log import header, span
 from tradewind.engine.worker import failed, load_trainer, things_of, turn_of
 from tradewind.machine import core_numbers, gpu_ids
@@ -97,7 +97,7 @@ class Serial:
                 heard.enter_context(contextlib.redirect_stderr(err))
             try:
                 self._trainer = self._trainer or load_trainer(self._reference, self._task)
-                with self._turn, _time_limit(self._task.limits.timeout_s), no_return_from_forks():
+                with self._turn, _isolated(pack.trials[0].seed), _time_limit(self._task.limits.timeout_s):
                     return list(self._trainer.fit(pack, report, untold))
             except Overrun:
                 what = f"timeout: ran longer than {self._task.limits.timeout_s:g} s"
@@ -105,6 +105,18 @@ class Serial:
             except (Exception, SystemExit) as error:
                 traceback.print_exc(file=log)
                 return failed(pack, error)
+
+
+@contextlib.contextmanager
+def _isolated(seed: int) -> Iterator[None]:
+    isolation = Isolation(users_own=True)
+    try:
+        isolation.seed(seed)
+        with no_return_from_forks():
+            yield
+    finally:
+        isolation.restore()
+        isolation.close()
 
 
 @contextlib.contextmanager

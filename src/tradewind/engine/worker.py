@@ -20,10 +20,12 @@ from collections.abc import Iterable, Iterator, Sequence
 from multiprocessing.connection import Connection
 from typing import Any
 
-from tradewind.engine.isolation import no_return_from_forks
+from tradewind.engine.isolation import Isolation, no_return_from_forks
+from tradewind.engine.leftovers import Leftovers
+from tradewind.engine.reaper import under_reaper
 from tradewind.engine.trial_log import header
 from tradewind.errors import TradewindError
-from tradewind.machine import boot, core_numbers, die_with_parent
+from tradewind.machine import boot, core_numbers
 from tradewind.occupancy import Turn
 from tradewind.pack import Outcome, Pack, Scores, Task, Trainer, untold
 
@@ -47,10 +49,13 @@ def load_trainer(reference: str, task: Task) -> Trainer:
     return trainer
 
 
-def _log_size() -> int:
-    sys.stdout.flush()
-    sys.stderr.flush()
-    return os.fstat(1).st_size
+def _log_size(otherwise: int = 0) -> int:
+    try:
+        sys.stdout.flush()
+        sys.stderr.flush()
+        return os.fstat(1).st_size
+    except (OSError, ValueError):  # closed by the trial
+        return otherwise
 
 
 def things_of(gpus: Sequence[str], cores: Iterable[int]) -> list[str]:
@@ -92,6 +97,8 @@ class Service:
         self._turn = turn_of(self._task, self._things)
         self._turn_for_all = contextlib.ExitStack()  # of a gang's members on this host
         self._trainer: Trainer | None = None
+        self._isolation: Isolation | None = None
+        self._leftovers = Leftovers([0, 1, 2, connection.fileno()])
 
     def serve(self) -> None:
         """Do what is asked until there is nobody to ask: train a list of packs, or take part in a gang."""
@@ -148,6 +155,8 @@ class Service:
                 self._ready()
                 started = time.time()
                 self._send("up")
+            self._isolation = self._isolation or Isolation()  # what imports have done stays
+            self._isolation.seed(pack.trials[0].seed)
             # of a single trial the outcome is that of the pack
             hears = self._report if leads else _unheard, tell if len(pack.trials) > 1 else untold
             self._training = pack
@@ -155,11 +164,14 @@ class Service:
                 trained = self._ready().fit(pack, *hears)
             outcomes = [outcome for outcome in trained if outcome.key not in told]
         except (Exception, SystemExit) as error:
-            traceback.print_exc()
+            traceback.print_exc(file=sys.__stderr__)
             outcomes = failed(pack.parted(told)[1], error)
-        self._training = Pack(())
+        self._training, finished = Pack(()), time.time()
+        if self._isolation is not None:
+            self._isolation.restore()
+        left = self._leftovers.found() if pack.gang is None else ""
         # sent before the next one begins, which may be the end of this process
-        self._send("ended", outcomes, started, time.time(), log_start, _log_size())
+        self._send("ended", outcomes, started, finished, log_start, _log_size(log_start), left)
 
     def _take_part(self, word: str, *content: Any) -> None:
         try:
@@ -190,12 +202,14 @@ def _meeting(trainer: Trainer, far: bool) -> str:
 
 def main() -> None:
     """Serve the parent that started this process."""
-    die_with_parent(int(sys.argv[2]))
+    handle, starter = map(int, sys.argv[1:])
     for number in (signal.SIGINT, signal.SIGUSR1):  # Ctrl-C, and mpiexec's signals, reach the whole group
         signal.signal(number, signal.SIG_IGN)  # the parent decides
+    under_reaper(starter, handle)
+    os.set_inheritable(handle, False)
     faulthandler.enable()
     try:
-        Service(Connection(int(sys.argv[1]))).serve()
+        Service(Connection(handle)).serve()
     except (EOFError, BrokenPipeError, ConnectionResetError):
         pass  # the parent has ended
     sys.stdout.flush()
