@@ -5,6 +5,7 @@ import http.client
 import json
 import random
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -27,7 +28,7 @@ from tradewind.dashboard.feed import Feed
 from tradewind.dashboard.progress import Span
 from tradewind.dashboard.runs import Runs, summary
 from tradewind.dashboard.selection import holds
-from tradewind.dashboard.server import announced, serve
+from tradewind.dashboard.server import MOST_STREAMS, announced, serve
 from tradewind.dashboard.tail import MOST_LINE, Tail
 from tradewind.dashboard.views import lanes, table_view
 from tradewind.errors import Mistake, RunError
@@ -592,6 +593,28 @@ def test_ctrl_c_ends_the_server_at_once_though_a_page_is_open(tmp_path: Path) ->
                 assert next(stream.iter_lines()) == "event: runs"
                 process.send_signal(signal.SIGINT)
                 assert (process.wait(10), process.communicate()[1]) == (0, "")
+
+
+def test_no_more_streams_are_open_than_the_limit_says_when_many_arrive_at_once(tmp_path: Path) -> None:
+    with served(write_run(tmp_path / "run", a=[record(1)])) as server, contextlib.ExitStack() as all_open:
+        cookies = "; ".join(f"{name}={value}" for name, value in server.client.cookies.items())
+        request = f"GET /api/events HTTP/1.1\r\nHost: 127.0.0.1:{server.port}\r\nCookie: {cookies}\r\n\r\n".encode()
+
+        def codes(count: int) -> list[bytes]:
+            places = [
+                all_open.enter_context(socket.create_connection(("127.0.0.1", server.port))) for _ in range(count)
+            ]
+            for place in places:
+                place.settimeout(30)
+                place.sendall(request)
+            return [place.recv(12).split()[1] for place in places]
+
+        arrived = codes(300)
+        assert (arrived.count(b"200"), arrived.count(b"503")) == (MOST_STREAMS, 300 - MOST_STREAMS)
+        all_open.close()  # and their places are free again
+        deadline = time.monotonic() + 20
+        while codes(1) != [b"200"]:
+            assert time.monotonic() < deadline
 
 
 def test_a_host_without_a_display_prints_how_to_reach_it(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -20,6 +20,7 @@ from starlette.concurrency import run_in_threadpool
 from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
 from starlette.routing import Route
+from starlette.types import Receive, Scope, Send
 
 from tradewind.dashboard.api import Board, View, plain_json, views
 from tradewind.dashboard.feed import Feed
@@ -63,29 +64,41 @@ class Dashboard:
 
     async def stream(self, name: str) -> AsyncIterator[bytes]:
         """What is new in all runs, and the details of one of them."""
-        self.streams += 1
         self._wake.set()
         seen: dict[str, int] = {}
         after, said = 0, 0.0
+        while not self.closing:
+            feeds = self.runs.feeds
+            news = [feed for feed in list(feeds.values()) if seen.get(feed.name) != feed.version]
+            if news or not said:
+                seen |= {feed.name: feed.version for feed in news}
+                yield await run_in_threadpool(_news, news)
+                if name in feeds and feeds[name] in news:
+                    after, event = await run_in_threadpool(_details, feeds[name], after)
+                    yield event
+                said = time.monotonic()
+            elif time.monotonic() - said > BEAT_S:
+                yield _event("beat", {"now": time.time()})
+                said = time.monotonic()
+            with contextlib.suppress(TimeoutError):
+                async with self._turn:
+                    await asyncio.wait_for(self._turn.wait(), BEAT_S)
+
+
+class EventStream(StreamingResponse):
+    """Counts among the open streams from the request on, whether anything was sent yet or not."""
+
+    def __init__(self, dashboard: Dashboard, run: str) -> None:
+        super().__init__(dashboard.stream(run), media_type="text/event-stream")
+        self._dashboard = dashboard
+        dashboard.streams += 1
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Send until the page is closed."""
         try:
-            while not self.closing:
-                feeds = self.runs.feeds
-                news = [feed for feed in list(feeds.values()) if seen.get(feed.name) != feed.version]
-                if news or not said:
-                    seen |= {feed.name: feed.version for feed in news}
-                    yield await run_in_threadpool(_news, news)
-                    if name in feeds and feeds[name] in news:
-                        after, event = await run_in_threadpool(_details, feeds[name], after)
-                        yield event
-                    said = time.monotonic()
-                elif time.monotonic() - said > BEAT_S:
-                    yield _event("beat", {"now": time.time()})
-                    said = time.monotonic()
-                with contextlib.suppress(TimeoutError):
-                    async with self._turn:
-                        await asyncio.wait_for(self._turn.wait(), BEAT_S)
+            await super().__call__(scope, receive, send)
         finally:
-            self.streams -= 1
+            self._dashboard.streams -= 1
 
 
 def _event(kind: str, content: Any) -> bytes:
@@ -152,8 +165,7 @@ def _events(dashboard: Dashboard) -> Callable[[Request], Any]:
     async def events(request: Request) -> Response:
         if dashboard.streams >= MOST_STREAMS:
             return Response("too many pages are open", 503)
-        name = request.query_params.get("run", "")
-        return StreamingResponse(dashboard.stream(name), media_type="text/event-stream")
+        return EventStream(dashboard, request.query_params.get("run", ""))
 
     return events
 
