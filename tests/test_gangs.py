@@ -202,7 +202,7 @@ def test_a_gang_trains_and_is_kept_for_the_next_trial_of_its_size(crew: Crew) ->
     assert set(facts(three)["pids"]) > set(facts(first)["pids"])
     assert facts(three)["meeting"] != facts(first)["meeting"]
     assert facts(crew.trained(engine, 3)) == facts(three)
-    assert len(crew.living()) == 3
+    assert len(crew.living()) == 2 * 3  # each with its reaper
 
 
 def test_two_gangs_train_side_by_side_and_both_are_kept(crew: Crew) -> None:

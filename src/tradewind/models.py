@@ -26,7 +26,12 @@ def rebuild(folder: RunFolder, record: Record) -> nn.Module:
     edition = folder.edition()
     study = Study.of_edition(edition)
     config = {**record["config"], "seed": record["seed"], "data_seed": record["data_seed"]}
-    model = make(find(study.workload, study.folder), study.data).model(config)
+    workload = make(find(study.workload, study.folder), study.data)
+    try:
+        model = workload.model(config)
+    except Exception:  # it may need what data() leaves in the workload, which takes longer
+        workload.data(config)
+        model = workload.model(config)
     tensors = load_file(path)
     model = model.to(next((t.dtype for t in tensors.values() if t.is_floating_point()), None))
     model.load_state_dict(tensors)

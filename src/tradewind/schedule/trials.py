@@ -10,7 +10,7 @@ import hashlib
 import inspect
 import shlex
 import string
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -25,12 +25,13 @@ from tradewind.search.points import Points, is_choice
 from tradewind.space import COUNTED, Space
 from tradewind.study import Range, Study
 from tradewind.study_search import LEARNING
-from tradewind.train.function import takes_trial
+from tradewind.train.function import trial_parameter
 from tradewind.train.hyperparameters import TRAINING
 from tradewind.workloads import data_identity, find, is_network, make
 from tradewind.workloads.contract import Hyperparameter
 
-COMMAND_FIELDS = {"config", "folder", "scores", "seed", "data_seed", "trial", "repeat"}
+PLACEHOLDERS = {"config", "folder", "scores", "trial", "repeat"}  # in a command; each has a value of its own
+COMMAND_FIELDS = {*PLACEHOLDERS, "seed", "data_seed"}
 SHOWN = 9  # values that stand for a range without steps
 
 
@@ -191,25 +192,36 @@ class Trials:
     def _check_function(self, target: Any) -> None:
         if self.known:
             return
-        parameters, names = list(inspect.signature(target).parameters.values()), names_of(self.study.space)
-        required = [
-            p for p in parameters if p.default is p.empty and p.kind in {p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD}
-        ]
-        if self.study.search.halving and not takes_trial(target):
-            raise StudyError(
-                f"search.halving: {self.study.workload} can't be paused; write f(config, trial), which reports every "
-                "epoch, returns once trial.should_stop() and goes on from what it left in trial.folder"
-            )
-        if self.study.search.epochs and not takes_trial(target) and "epochs" not in (*names, *self.study.fixed):
-            raise StudyError(
-                f"search.epochs: {self.study.workload} can't report its epochs; write f(config, trial), which calls "
-                "trial.report(epoch, …), or set `epochs` in `fixed` for it to count as so many"
-            )
-        if inspect.isclass(target) or not parameters or len(required) > 2:
+        if inspect.isclass(target) or not _takes_a_config(target):
             raise StudyError(
                 f"workload {self.study.workload!r}: allowed: a function f(config) or f(config, trial), "
                 "or a class with defaults, metric, data, model, loss and scores"
             )
+        if self.study.search.halving and not trial_parameter(target):
+            raise StudyError(
+                f"search.halving: {self.study.workload} can't be paused; write f(config, trial), which reports every "
+                "epoch, returns once trial.should_stop() and goes on from what it left in trial.folder"
+            )
+        if self.study.search.epochs and not trial_parameter(target):
+            names = (*names_of(self.study.space), *self.study.fixed)
+            if "epochs" not in names:
+                raise StudyError(
+                    f"search.epochs: {self.study.workload} can't report its epochs; write f(config, trial), which "
+                    "calls trial.report(epoch, …), or set `epochs` in `fixed` for it to count as so many"
+                )
+
+
+def _takes_a_config(function: Callable[..., Any]) -> bool:
+    """Whether it can be called with a config, and with the trial where it has a parameter for it."""
+    signature = inspect.signature(function)
+    if not signature.parameters:
+        return False
+    name = trial_parameter(function)
+    try:
+        signature.bind({}, **{name: None} if name else {})
+    except TypeError:
+        return False
+    return True
 
 
 def names_of(space: Mapping[str, Any]) -> list[str]:
@@ -255,6 +267,9 @@ def _check_command(study: Study) -> None:
         hint = "close the quote" if "quot" in str(error) else "write {{ and }} for braces that are meant"
         raise StudyError(f"command: {error}; {hint}") from None
     names = {*names_of(study.space), *study.fixed}
+    for name in sorted(names & PLACEHOLDERS):
+        place = "fixed" if name in study.fixed else "space"
+        raise StudyError(f"{place}.{name}: in a command {{{name}}} is Tradewind's own; give it another name")
     for field in used - names - COMMAND_FIELDS:
         raise StudyError(f"command: {{{field}}} is not in the study; {nearest(field, names | COMMAND_FIELDS)}")
     for name in names_of(study.space):

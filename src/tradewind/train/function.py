@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import inspect
 import time
 from collections.abc import Callable, Mapping
@@ -20,7 +21,7 @@ class Handle:
 
     def __init__(self, trial: Trial, task: Task, report: Report) -> None:
         self.number, self.repeat, self.seed, self.attempt = trial.trial, trial.repeat, trial.seed, trial.attempt
-        self.data: Mapping[str, Value] = task.data
+        self.data: Mapping[str, Value] = copy.deepcopy(task.data)
         self.curve: list[dict[str, float]] = []
         self.reason, self.stopped = "", False
         self.times: dict[str, float] = {}
@@ -34,6 +35,9 @@ class Handle:
         """Tell how far the trial is; what was reported last counts as its `last` scores."""
         self.paused = False  # one that goes on all the same ends as it likes
         elapsed_s = time.perf_counter() - self._began
+        if int(epoch) != epoch:
+            raise TradewindError(f"trial.report: epoch {epoch!r}; allowed: a whole number")
+        epoch = int(epoch)  # numpy's whole numbers are no int, and JSON does not know them
         numbers = {name: float(value) for name, value in scores.items()}
         self.curve.append({"epoch": epoch, "elapsed_s": elapsed_s, **numbers})
         self._judge(epoch, numbers, elapsed_s, self._limits)
@@ -66,7 +70,7 @@ def call(function: Callable[..., Any], trial: Trial, task: Task, report: Report)
     handle = Handle(trial, task, report)
     config = {**trial.config, "seed": trial.seed, "data_seed": trial.data_seed}
     began = time.perf_counter()
-    answer = function(config, handle) if takes_trial(function) else function(config)
+    answer = function(config, **{name: handle}) if (name := trial_parameter(function)) else function(config)
     train_s = time.perf_counter() - began
     times: dict[str, Any] = {"train_s": train_s, "wall_s": train_s, **handle.times}
     last = {k: v for k, v in handle.curve[-1].items() if k not in {"epoch", "elapsed_s"}} if handle.curve else {}
@@ -80,10 +84,17 @@ def call(function: Callable[..., Any], trial: Trial, task: Task, report: Report)
 
 
 @cache
-def takes_trial(function: Callable[..., Any]) -> bool:
-    """Whether the function wants the trial beside the config."""
-    kinds = {inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD}
-    return sum(p.kind in kinds for p in inspect.signature(function).parameters.values()) >= 2
+def trial_parameter(function: Callable[..., Any]) -> str:
+    """The parameter that gets the trial: the one called `trial`, else a second one without default; empty: none."""
+    _, *others = inspect.signature(function).parameters.values()
+    if any(p.name == "trial" and p.kind in {p.POSITIONAL_OR_KEYWORD, p.KEYWORD_ONLY} for p in others):
+        return "trial"
+    second = others[0] if others else None
+    return (
+        second.name
+        if second and second.kind is second.POSITIONAL_OR_KEYWORD and second.default is second.empty
+        else ""
+    )
 
 
 def numbers(answer: Any) -> dict[str, float]:
@@ -93,7 +104,7 @@ def numbers(answer: Any) -> dict[str, float]:
     pairs = answer.items() if isinstance(answer, Mapping) else [("score", answer)]
     try:
         return {str(name): float(value) for name, value in pairs}
-    except (TypeError, ValueError):
+    except (TypeError, ValueError, OverflowError):
         raise TradewindError(
             f"the function returned {answer!r:.80}; allowed: a number or a dict of numbers"
         ) from None

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import copy
 import gc
 import resource
 import sys
 import time
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -47,6 +49,7 @@ class Trainer:
     def fit(self, pack: Pack, report: Report, tell: Tell = untold) -> list[Outcome]:
         """Train every trial of the pack: by its gang, as one where they can be stacked, else one after the other."""
         _check_gang(pack, self._network)
+        pack = replace(pack, trials=tuple(map(_copied, pack.trials)))
         if pack.gang is not None and pack.gang.of > 1:
             return [self._fit_together(trial, pack.gang, report) for trial in pack.trials]
         if not self._network:
@@ -131,6 +134,13 @@ class Trainer:
         if self._task.purpose == "tune":  # to time, every trial loads its own, or data_s would be a lie
             self._kept = (trial.data_seed, own_values(workload, config)), workload, data
         return workload, data
+
+
+def _copied(trial: Trial) -> Trial:
+    """A trial whose lists and dicts are its own: code that changes them changes no other trial, and no record."""
+    if any(isinstance(value, list | dict) for value in trial.config.values()):
+        return replace(trial, config=copy.deepcopy(trial.config))
+    return trial
 
 
 def _complete(outcome: Outcome, took: dict[str, float]) -> None:

@@ -1,0 +1,154 @@
+"""Functions and commands as workloads: what they are given, and what becomes of what they report."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from conftest import Cli, WriteStudy
+
+import tradewind
+from tradewind.errors import StudyError
+
+ENGINES = ("serial", "processes")
+Run = Callable[..., tradewind.Results]
+
+
+@pytest.fixture
+def run(tmp_path: Path, write_study: WriteStudy) -> Run:
+    """Runs a study of a module `work.py`."""
+
+    def call(module: str, engine: str = "serial", **study: Any) -> tradewind.Results:
+        content = {"name": "function", "workload": "work.py:f", "space": {"x": [1, 2]}, **study}
+        return tradewind.run(write_study(content, module), tmp_path / "run", engine=engine, workers=2)
+
+    return call
+
+
+@pytest.mark.parametrize(
+    ("parameters", "gets"),
+    [
+        ("config", ""),
+        ("config, debug=False", ""),
+        ("config, *, verbose=True", ""),
+        ("config, *rest", ""),
+        ("config, trial", "trial"),
+        ("config, t", "t"),
+        ("config, trial=None", "trial"),
+        ("config, debug=False, trial=None", "trial"),
+        ("config, *, trial", "trial"),
+        ("config, handle, verbose=2", "handle"),
+    ],
+)
+def test_only_a_parameter_called_trial_or_a_second_one_that_must_be_given_gets_the_trial(
+    parameters: str, gets: str, run: Run
+) -> None:
+    module = f"""
+def f({parameters}):
+    given = locals()
+    got = [name for name, value in given.items() if hasattr(value, "should_stop")]
+    assert got == {[gets] if gets else []}, got
+    return float(given.get("debug", False))
+"""
+    assert run(module).items("score") == [0.0, 0.0]
+
+
+@pytest.mark.parametrize("parameters", ["", "config, one, two", "config, *, device"])
+def test_a_function_that_can_not_be_called_with_a_config_is_refused(parameters: str, run: Run) -> None:
+    with pytest.raises(StudyError, match=r"allowed: a function f\(config\) or f\(config, trial\)"):
+        run(f"def f({parameters}):\n    return 0\n")
+
+
+@pytest.mark.parametrize("name", ["trial", "repeat", "folder", "scores", "config"])
+@pytest.mark.parametrize("place", ["space", "fixed"])
+def test_a_hyperparameter_of_a_command_with_the_name_of_a_placeholder_is_refused(
+    name: str, place: str, command: Cli, write_study: WriteStudy
+) -> None:
+    study: dict[str, Any] = {"name": "taken", "command": f"echo {{{name}}}", "space": {"x": [1]}, "fixed": {}}
+    study[place][name] = [7] if place == "space" else 7
+    answer = command("check", write_study(study))
+    assert answer.returncode == 2
+    assert answer.stderr == (
+        f"tradewind: {place}.{name}: in a command {{{name}}} is Tradewind's own; give it another name\n"
+    )
+
+
+LAYERS = """
+def f(config, trial):
+    config["layers"].append(config["x"])
+    config["options"]["deep"].append(1)
+    return {"length": len(config["layers"]), "depth": len(config["options"]["deep"])}
+"""
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+def test_every_trial_has_lists_and_dicts_of_its_own(engine: str, run: Run) -> None:
+    fixed = {"layers": [64, 32], "options": {"deep": [0]}}
+    results = run(LAYERS, engine, space={"x": list(range(40))}, fixed=fixed)
+    assert (set(results.items("length")), set(results.items("depth"))) == ({3.0}, {2.0})
+    for record in results.records():
+        assert record["config"] == {"x": record["trial"], **fixed}
+
+
+REPORTS = """
+import numpy
+
+def f(config, trial):
+    for epoch in numpy.arange(1, 4):
+        trial.report(epoch, loss=numpy.float32(1 / epoch))
+    return numpy.float64(0.5)
+"""
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+def test_numpy_numbers_are_numbers(engine: str, run: Run, command: Cli, tmp_path: Path) -> None:
+    results = run(REPORTS, engine)
+    assert [record["epochs_run"] for record in results.records()] == [3, 3]
+    curve = results.curve(results.keys()[0])
+    assert [row["epoch"] for row in curve] == [1, 2, 3]
+    assert [row["loss"] for row in curve] == pytest.approx([1, 1 / 2, 1 / 3])
+    shown = command("show", tmp_path / "run", 0)
+    assert (shown.returncode, shown.stderr) == (0, "")
+    assert "0.3333" in shown.stdout
+
+
+def test_an_epoch_that_is_no_whole_number_fails_its_trial(run: Run) -> None:
+    record = run("def f(config, trial):\n    trial.report(0.5, loss=1)\n").record(0)
+    assert record["error"]["what"] == "TradewindError: trial.report: epoch 0.5; allowed: a whole number"
+
+
+NETWORK = """
+import numpy as np
+from torch import nn
+from tradewind import Data, Split
+
+class Net:
+    metric = "error"
+    defaults = {}
+
+    def data(self, config):
+        inputs = np.arange(12, dtype=np.float32).reshape(4, 3)
+        self.inputs = inputs.shape[1]
+        split = Split(inputs, inputs[:, :1])
+        return Data(split, split, split)
+
+    def model(self, config):
+        return nn.Linear(self.inputs, 1)
+
+    def loss(self, outputs, targets, config):
+        return ((outputs - targets) ** 2).mean()
+
+    def scores(self, outputs, targets):
+        return {"error": (outputs - targets).abs().mean().item()}
+"""
+
+
+def test_a_model_that_needs_what_data_left_is_made_again_from_its_weights(run: Run) -> None:
+    space = {"learning_rate": [1e-3, 2e-3]}
+    results = run(NETWORK, workload="work.py:Net", space=space, fixed={"epochs": 1, "batch_size": 2})
+    assert [record["error"] for record in results.records()] == [{}, {}]
+    model = results.best().model()
+    assert (model.in_features, math.isfinite(results.best().value)) == (3, True)
