@@ -279,7 +279,7 @@ class Results:
         return [bare(column) for column, one in self._all.groups.items() if one == group]
 
     def best(self) -> Best:
-        """The best trial that ran to its end; where none did, the best of the pruned ones that were trained longest."""
+        """The best trial that ran to its end; where none did, the best of the pruned ones trained longest."""
         metric, lower = self.objective()
         if not len(self) or metric not in self._names.meant:
             raise RunError(f"{self.folder.path}: no trial has a value of {metric or 'any score'} yet")
