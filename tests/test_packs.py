@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 import subprocess
 import sys
@@ -21,11 +22,13 @@ import torch
 from safetensors.torch import load_file
 
 import tradewind
+from tradewind import machine
+from tradewind.bench import profile as bench_profile
 from tradewind.folder import RunFolder
 from tradewind.pack import Outcome, Pack, Report, Task, Trial
 from tradewind.schedule.trials import Trials
 from tradewind.study import Study
-from tradewind.train import beside, checkpoint, fitting, member, packs, plain
+from tradewind.train import beside, checkpoint, fitting, member, packs, plain, profile
 from tradewind.train.batches import Batch, TrainingBatches
 from tradewind.train.held import Remembered
 from tradewind.train.member import members_of
@@ -47,7 +50,7 @@ pytestmark = pytest.mark.usefixtures("one_thread")
 @pytest.fixture(autouse=True)
 def packs_always_pay(monkeypatch: pytest.MonkeyPatch) -> None:
     """Networks this small, on a busy machine, would be packed or not by chance."""
-    monkeypatch.setattr(packs, "PAYS", math.inf)
+    monkeypatch.setattr(profile, "PAYS", math.inf)
 
 
 @pytest.fixture(autouse=True)
@@ -391,7 +394,7 @@ def test_a_network_goes_on_as_it_began_and_ends_with_the_same_bits(
     here = storms(tmp_path, {"learning_rate": RATES}, precision="fp32", epochs=4, filters=filters, dropout=0.3)
     undisturbed, task = next(here.tasks), next(here.tasks)
     begun = [here.trials] if begins != "alone" else [[trial] for trial in here.trials]
-    monkeypatch.setattr(packs, "PAYS", math.inf if begins == "as one" else 0.0)
+    monkeypatch.setattr(profile, "PAYS", math.inf if begins == "as one" else 0.0)
     whole = [
         outcome for trials in begun for outcome in Trainer(undisturbed).fit(Pack(tuple(trials)), lambda *_: None)
     ]
@@ -401,7 +404,7 @@ def test_a_network_goes_on_as_it_began_and_ends_with_the_same_bits(
         with pytest.raises(Cut):
             Trainer(task).fit(Pack(tuple(trials)), cut_after(1))
     count = 3 if begins == "one by one" else 4
-    monkeypatch.setattr(packs, "PAYS", 0.0 if begins == "as one" else math.inf)  # it would now be the other way
+    monkeypatch.setattr(profile, "PAYS", 0.0 if begins == "as one" else math.inf)  # it would now be the other way
     continued = []
     for first, last in ((0, 1), (1, count)):  # one of them alone
         continued += Trainer(task).fit(Pack(tuple(here.trials[first:last])), lambda *_: None)
@@ -506,26 +509,121 @@ def test_trials_that_share_a_network_are_known_to_have_been_together(tmp_path: P
 def test_a_pack_that_would_be_slower_is_trained_one_by_one(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(packs, "PAYS", 0.0)
+    monkeypatch.setattr(profile, "PAYS", 0.0)
     here = storms(tmp_path, {"learning_rate": RATES[:2], "epochs": [1, 2]}, dropout=0.3)
     packed = here.packed()
     assert_all_same(here.plain(), packed)
-    assert "networks one by one: a step takes " in capsys.readouterr().out
+    assert "networks one by one: 2 networks with convolution layers of " in capsys.readouterr().out
 
 
-def test_what_else_runs_on_the_machine_does_not_decide_whether_a_pack_pays(
+def test_without_a_profile_of_the_machine_networks_are_trained_one_by_one(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(profile, "SHIPPED", tmp_path)
+    packed = storms(tmp_path, {"learning_rate": RATES[:2]}, epochs=1).packed()
+    assert {o.facts["packed_with"] for o in packed.outcomes} == {0}
+    assert "networks one by one: no profile of " in capsys.readouterr().out
+
+
+def test_the_profile_that_was_measured_on_this_machine_goes_before_the_one_that_comes_with_tradewind(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(packs, "PAYS", 0.9)
+    monkeypatch.setenv("TRADEWIND_CACHE", str(tmp_path / "cache"))
+    monkeypatch.setattr(profile, "PAYS", 0.9)
     here = storms(tmp_path, {"learning_rate": RATES}, epochs=1)
-    others = [subprocess.Popen([sys.executable, "-c", "while True: pass"]) for _ in range(6)]
+    path = profile.profile_path(torch.device("cpu"))
+    path.parent.mkdir(parents=True)
+    for ratio, company in ((0.89, 3), (0.91, 0)):
+        profile._read.cache_clear()
+        row = {"layers": "convolution", "networks": 2, "threads": 1, "work": [1.0, 1e12], "ratio": [ratio, ratio]}
+        path.write_text(json.dumps({"kind": "mine", "as_one": [row]}))
+        assert {o.facts["packed_with"] for o in here.packed().outcomes} == {company}
+    profile._read.cache_clear()
+
+
+def test_bench_profile_writes_the_profile_that_runs_here_go_by(
+    command: Callable[..., subprocess.CompletedProcess[str]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TRADEWIND_CACHE", str(tmp_path / "cache"))
+    monkeypatch.setattr(bench_profile, "CASES", {"dense": ((4, 0, 8), (8, 0, 8)), "front": ((8, 4, 4),)})
+    monkeypatch.setattr(machine, "cores", lambda: 1)
+    said = command("bench", "profile")
+    path = profile.profile_path(torch.device("cpu"))
+    assert said.returncode == 0
+    assert f"written to {path}: runs on this machine go by it from now on" in said.stdout
+    found = profile.profile_of(torch.device("cpu"))
+    assert found is not None
+    assert found.kind == path.stem
+    assert [(row.layers, row.networks, row.threads) for row in found.as_one] == [
+        ("dense", 2, 1), ("dense", 8, 1), ("front", 2, 1), ("front", 8, 1),
+    ]  # fmt: skip
+    assert [len(row.work) for row in found.as_one] == [2, 2, 1, 1]
+    assert all(0 < ratio < 20 for row in found.as_one for ratio in row.ratio)
+
+
+WIDE = """
+import numpy as np
+from torch import nn
+from torch.nn import functional as F
+from tradewind import Data, Split
+
+class Wide:
+    metric = "validation_loss"
+    defaults = {}
+
+    def data(self, config):
+        rng = np.random.default_rng(0)
+        inputs = rng.standard_normal((288, 128)).astype(np.float32)
+        targets = inputs[:, :5]
+        return Data(*(Split(inputs[a:b], targets[a:b]) for a, b in ((0, 256), (256, 272), (272, 288))))
+
+    def model(self, config):
+        return nn.Sequential(nn.Linear(128, 256), nn.ReLU(), nn.Linear(256, 256), nn.ReLU(), nn.Linear(256, 5))
+
+    def loss(self, outputs, targets, config):
+        return F.mse_loss(outputs, targets)
+
+    def scores(self, outputs, targets):
+        return {}
+"""
+
+
+def test_what_else_runs_on_the_machine_decides_nothing(
+    tmp_path: Path, write_study: Write, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Networks of a size at which a step of all takes as long as one after the other: a clock decides by chance."""
+    monkeypatch.setattr(profile, "PAYS", 0.9)
+    content = {"name": "wide", "workload": "work:Wide", "space": {"learning_rate": RATES}}
+    fixed = {"batch_size": 32, "epochs": 1}
+    here = plan(tmp_path / "runs", Study.load(write_study({**content, "fixed": fixed}, WIDE)))
+    found = [outcome_of(here) for _ in range(8)]
+    others = [subprocess.Popen([sys.executable, "-c", "while True: pass"]) for _ in range(4)]
     try:
-        found = [outcome.facts["packed_with"] for _ in range(10) for outcome in here.packed().outcomes]
+        found += [outcome_of(here) for _ in range(8)]
     finally:
         for other in others:
             other.kill()
             other.wait()
-    assert found == [3] * 40
+    assert found == found[:1] * 16
+
+
+def outcome_of(plan: Plan) -> list[Any]:
+    """What every trial of a pack ends with, to the bit, and in which form it trained."""
+    packed = plan.packed()
+    return [
+        (
+            outcome.facts["packed_with"],
+            outcome.facts.get("execution"),
+            outcome.last,
+            outcome.scores,
+            bits_of(packed, outcome.key),
+        )
+        for outcome in packed.outcomes
+    ]
+
+
+def bits_of(trained: Trained, key: str) -> bytes:
+    return RunFolder(Path(trained.task.run_folder)).model(key).read_bytes()
 
 
 # Networks of one's own: nothing but what the guide for workloads asks for.
@@ -954,7 +1052,7 @@ def test_kinds_beside_each_other_tell_each_trial_once_and_what_is_short_of_memor
     monkeypatch.setattr(torch.cuda, "empty_cache", lambda: None)
     monkeypatch.setattr(torch.cuda, "stream", lambda _: nullcontext())
     monkeypatch.setattr(beside, "_stream", lambda _: SimpleNamespace(synchronize=lambda: None))
-    monkeypatch.setattr(fitting, "pays", lambda *_: True)
+    monkeypatch.setattr(profile.Profile, "beside_pays", lambda *_: True)
     monkeypatch.setattr(Steps, "captured", True)
     monkeypatch.setattr(member, "MOST_SHARE", 1e9)  # every epoch is kept
     trained, left = packs.PackTraining._epoch, [short]

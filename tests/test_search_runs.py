@@ -458,9 +458,9 @@ def packs_always_pay(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """Networks this small, on a busy machine, would be packed or not by chance."""
     import torch
 
-    from tradewind.train import packs
+    from tradewind.train import profile
 
-    monkeypatch.setattr(packs, "PAYS", math.inf)
+    monkeypatch.setattr(profile, "PAYS", math.inf)
     monkeypatch.setattr(machine, "cores", lambda: 1)
     before = torch.get_num_threads()
     yield

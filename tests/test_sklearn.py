@@ -35,7 +35,7 @@ import tradewind
 from tradewind import NetworkClassifier, NetworkRegressor, SearchCV
 from tradewind.errors import Mistake, StudyError
 from tradewind.estimators import problem as problems
-from tradewind.train import packs
+from tradewind.train import profile
 
 X, Y = load_iris(return_X_y=True)
 
@@ -419,7 +419,7 @@ def test_samples_held_back_are_validated_on_and_not_trained_on() -> None:
 def test_candidates_that_stack_train_as_packs_and_give_what_they_give_alone(
     options: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(packs, "PAYS", math.inf)
+    monkeypatch.setattr(profile, "PAYS", math.inf)
     grid = {"learning_rate": [0.01, 0.03], "weight_decay": [0, 0.1], "module__dropout": [0.0, 0.3]}
     refit = {"refit": "neg_log_loss"} if options else {}
     ours = SearchCV(CLASSIFIER, grid, cv=2, out=tmp_path / "run", **options, **refit).fit(X, Y)
@@ -464,7 +464,7 @@ def test_seeds_may_be_numpys_numbers() -> None:
 def test_networks_of_several_kinds_and_a_search_that_learns_do_what_others_do(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(packs, "PAYS", math.inf)
+    monkeypatch.setattr(profile, "PAYS", math.inf)
     x, y = load_diabetes(return_X_y=True)
     y = y / 100
     regressor = NetworkRegressor(net, epochs=3, learning_rate=0.01, precision="fp64", random_state=np.int64(3))
@@ -486,7 +486,7 @@ def test_networks_of_several_kinds_and_a_search_that_learns_do_what_others_do(
 def test_networks_at_the_end_of_a_pipeline_train_as_packs_too(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(packs, "PAYS", math.inf)
+    monkeypatch.setattr(profile, "PAYS", math.inf)
     pipeline = make_pipeline(StandardScaler(), CLASSIFIER)
     name = "networkclassifier__"
     grid = [{f"{name}learning_rate": [0.01, 0.1], f"{name}module__hidden": [4, 5]}, {f"{name}epochs": [2]}]

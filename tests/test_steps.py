@@ -17,7 +17,7 @@ from tradewind.folder import RunFolder
 from tradewind.pack import Outcome, Pack
 from tradewind.schedule.trials import Trials
 from tradewind.study import Study
-from tradewind.train import beside, fitting, packs
+from tradewind.train import beside, fitting, packs, profile
 from tradewind.train.batches import Samples
 from tradewind.train.plain import predicted
 from tradewind.train.precision import resolved
@@ -56,7 +56,7 @@ def test_a_pack_as_a_graph_has_the_losses_of_the_plain_loop_on_a_cpu(
         return found
 
     monkeypatch.setattr(Steps, "_captured", noted)
-    monkeypatch.setattr(packs, "PAYS", 100.0)
+    monkeypatch.setattr(profile, "PAYS", 100.0)
     space = {"learning_rate": [1e-3, 1e-2], "dropout": [0.2, 0.5], "epochs": [1, 3]}
     common = {"precision": "fp64", "optimizer": optimizer, "momentum": 0.9, "weight_decay": 0.01}
     fast = fit(tmp_path / "gpu", space, device="cuda", **common)
@@ -83,8 +83,7 @@ def test_kinds_beside_each_other_have_the_losses_of_the_plain_loop(
         return beside.at_once(runs, device)
 
     monkeypatch.setattr(fitting, "at_once", noted)
-    monkeypatch.setattr(packs, "PAYS", 100.0)
-    monkeypatch.setattr(beside, "PAYS", 100.0)
+    monkeypatch.setattr(profile, "PAYS", 100.0)
     common = {"precision": "fp64", "dropout": 0.3}
     fast = fit(tmp_path / "gpu", KINDS, device="cuda", **common)
     plain = fit(tmp_path / "cpu", KINDS, alone=True, device="cpu", **common)
@@ -98,12 +97,12 @@ def test_kinds_beside_each_other_have_the_losses_of_the_plain_loop(
 def test_kinds_beside_each_other_give_what_they_give_one_after_the_other(
     precision: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(packs, "PAYS", 100.0)
+    monkeypatch.setattr(profile, "PAYS", 100.0)
     space = {**KINDS, "learning_rate": [5e-4, 1e-3]}
     common = {"precision": precision, "dropout": 0.3, "augment": "live", "device": "cuda"}
-    monkeypatch.setattr(beside, "PAYS", 0.0)
+    monkeypatch.setattr(profile.Profile, "beside_pays", lambda *_: False)
     apart = fit(tmp_path / "apart", space, **common)
-    monkeypatch.setattr(beside, "PAYS", 100.0)
+    monkeypatch.setattr(profile.Profile, "beside_pays", lambda *_: True)
     together = fit(tmp_path / "beside", space, **common)
     assert {outcome.facts["packed_with"] for outcome in apart} == {3}
     assert {outcome.facts["packed_with"] for outcome in together} == {23}
@@ -125,8 +124,7 @@ def test_a_kind_that_runs_out_of_memory_beside_others_is_trained_after_them(
         run(self, steps)
 
     monkeypatch.setattr(packs.PackTraining, "run", once)
-    monkeypatch.setattr(packs, "PAYS", 100.0)
-    monkeypatch.setattr(beside, "PAYS", 100.0)
+    monkeypatch.setattr(profile, "PAYS", 100.0)
     found = fit(tmp_path, {"batch_size": [32, 48], "learning_rate": [1e-3, 1e-2]}, device="cuda")
     assert short == [48]
     assert [outcome.state for outcome in found] == ["done"] * 4

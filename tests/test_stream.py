@@ -14,7 +14,7 @@ from tradewind.folder import RunFolder
 from tradewind.pack import Outcome, Pack
 from tradewind.schedule.trials import Trials
 from tradewind.study import Study
-from tradewind.train import batches, packs, stream
+from tradewind.train import batches, profile, stream
 from tradewind.train.batches import Samples, TrainingBatches, batches_of, prepared
 from tradewind.train.hyperparameters import TRAINING
 from tradewind.train.steps import Steps
@@ -129,7 +129,7 @@ def fit(folder: Path, **fixed: Any) -> list[Outcome]:
 def test_a_gpu_trains_on_pieces_as_on_the_whole(
     given: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(packs, "PAYS", 100.0)
+    monkeypatch.setattr(profile, "PAYS", 100.0)
     monkeypatch.setattr(stream, "PIECE_BYTES", 2 << 20)  # 144 storms
     common = {"device": "cuda", "epochs": 3, **given}
     whole = fit(tmp_path / "whole", **common)

@@ -19,6 +19,7 @@ BENCHMARKS = {
     "dispatch": "empty trials per second over 4 MPI ranks, beside mpi4py.futures, Dask and Ray",
     "parallel": "our data-parallel step over torch's bare DistributedDataParallel, 2 processes",
     "search": "regret against trials beside Optuna alone (parts: branin, hartmann, rosenbrock, mixed, network)",
+    "profile": "which networks train faster as one here; writes the profile that runs on this machine go by",
     "watcher": "whether a run is slowed by the live page following it",
     "sweep": "learning rate × seed beside DataLoader, eager, joblib, Optuna (parts: ways, foreign, one, growth)",
 }

@@ -15,13 +15,14 @@ import torch
 from tradewind.folder import RunFolder
 from tradewind.pack import Config, Outcome, Report, Scores, Task, Tell, Trial, untold
 from tradewind.train import plain
-from tradewind.train.beside import at_once, pays
+from tradewind.train.beside import at_once
 from tradewind.train.held import Remembered
 from tradewind.train.member import Member, going_on, kind_of, members_of
 from tradewind.train.narrow.fusing import fusable, has_kernels
 from tradewind.train.packs import PackTraining, Together
 from tradewind.train.plain import choose_device, load
 from tradewind.train.precision import computing, kept_in, resolved
+from tradewind.train.profile import Profile, Shape, kind_of_machine, profile_of, shape_of
 from tradewind.train.stack import Unstackable
 from tradewind.train.steps import Steps
 from tradewind.workloads.contract import Data, Workload
@@ -93,12 +94,43 @@ class _Fitting:
         device = choose_device(config["device"])
         if device.type != "cpu":
             return False
+        return not self._has_front(config, device)
+
+    def _has_front(self, config: Config, device: torch.device) -> bool:
+        """Whether kernels of our own can do the front of networks of this kind."""
         if not has_kernels(device, resolved(config["precision"], device)):
-            return True
+            return False
         kind, fronts = kind_of(config, self._workload), self._remembered.fronts
         if kind not in fronts:
             fronts[kind] = fusable(self._workload.model(config), device.type)
-        return not fronts[kind]
+        return fronts[kind]
+
+    def _shape(self, config: Config) -> Shape:
+        """What networks of this kind compute; raises Unstackable where that can't be seen."""
+        kind, shapes = kind_of(config, self._workload), self._remembered.shapes
+        if kind not in shapes:
+            front = self._has_front(config, choose_device(config["device"]))
+            try:
+                shapes[kind] = shape_of(self._workload.model(config), self._data.train, front)
+            except torch.OutOfMemoryError:
+                raise
+            except Exception as error:
+                raise Unstackable(f"{type(error).__name__}: {error}".splitlines()[0]) from error
+        return shapes[kind]
+
+    def _profile(self, device: torch.device) -> Profile | None:
+        return self._remembered.profile or profile_of(device)
+
+    def _why_apart(self, members: Group) -> str:
+        """Why networks that might train as one do not, by the profile of this machine; empty where they do."""
+        if len(members) == 1 or going_on(members[0]):
+            return ""
+        config = members[0].config
+        device = choose_device(config["device"])
+        if (profile := self._profile(device)) is None:
+            return f"no profile of {kind_of_machine(device)}; tradewind bench profile measures one"
+        shape, threads = self._shape(config), torch.get_num_threads()
+        return profile.why_apart(shape, config["batch_size"], len(members), threads)
 
     def _fit_plainly(self, trials: Sequence[Trial]) -> None:
         for trial in trials:
@@ -120,7 +152,9 @@ class _Fitting:
         dtype = kept_in(resolved(config["precision"], device))
         sets = load(self._data, config, device, dtype, self._remembered)
         about = self._workload, sets, self._task, self._report, self._ended
-        return PackTraining(members, *about, self._remembered.slower)
+        profile = self._profile(device) if device.type == "cuda" else None
+        building_s = profile.building_saves_s(self._shape(config), 1) if profile else 0.0
+        return PackTraining(members, *about, building_s)
 
     def _fit_group(self, members: Group, said: bool = False) -> None:
         """As one where that can be done and pays; a pack too large for its device is halved."""
@@ -129,6 +163,8 @@ class _Fitting:
             self._fit_plainly(trials[0])
             return
         try:
+            if reason := self._why_apart(members):
+                raise Unstackable(reason)
             together = self._training(members)
             together.check()
             together.run(together.start())
@@ -155,10 +191,10 @@ class _Fitting:
         """Those that can be: what is too large for that, or no graph, is left."""
         device, precision = self._where(groups)
         try:
-            ready = self._ready(groups) if precision else []
+            ready = self._ready(groups) if precision and self._beside_pays(groups, device) else []
         except torch.OutOfMemoryError:
             ready = []
-        if len(ready) < 2 or not pays([one.steps for one in ready], device):
+        if len(ready) < 2:
             ready.clear()
             torch.cuda.empty_cache()
             return
@@ -168,6 +204,15 @@ class _Fitting:
             one.training.together = together
         with computing(precision, device):  # a switch for all threads
             at_once([partial(one.training.run, one.steps) for one in ready], device)
+
+    def _beside_pays(self, groups: list[Group], device: torch.device) -> bool:
+        """Whether these kinds train faster beside each other, by the profile of this kind of machine."""
+        profile, configs = self._profile(device), [group[0].config for group in groups]
+        works = [
+            self._shape(config).total * config["batch_size"] * len(group)
+            for config, group in zip(configs, groups, strict=True)
+        ]
+        return profile is not None and profile.beside_pays(works)
 
     def _where(self, groups: list[Group]) -> tuple[torch.device, str]:
         """The device of all groups, and the precision of all, if they have it in common."""
@@ -180,6 +225,8 @@ class _Fitting:
         found = []
         for group in groups:
             with contextlib.suppress(Unstackable):  # said in its turn
+                if self._why_apart(group):
+                    continue
                 training = self._training(group)
                 training.check()
                 steps = training.start()

@@ -1,4 +1,4 @@
-"""What a trainer remembers from pack to pack: samples on their device, and which kinds of packs do not pay."""
+"""What a trainer remembers from pack to pack: samples on their device, and what networks are like."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ from tradewind.pack import Config
 from tradewind.train.ahead import Stored
 from tradewind.train.batches import Samples, prepared
 from tradewind.train.hyperparameters import TRAINING
+from tradewind.train.profile import Profile, Shape
 from tradewind.workloads.contract import Data
 
 SHARE = 0.4  # of a device's memory for samples that may be wanted again
@@ -59,8 +60,9 @@ def hold(data: Data, config: Config, device: torch.device, dtype: torch.dtype) -
 class Remembered:
     """Of one data set at a time; the samples used longest ago go when they are too many."""
 
-    slower: dict[str, str] = field(default_factory=dict)  # kinds of packs, and how much slower they were, if at all
+    profile: Profile | None = None  # in place of this machine's own
     fronts: dict[str, bool] = field(default_factory=dict)  # kinds of networks, and whether our kernels can do theirs
+    shapes: dict[str, Shape] = field(default_factory=dict)  # of kinds of networks
     _data: Data | None = None
     _held: OrderedDict[str, Held] = field(default_factory=OrderedDict)
 

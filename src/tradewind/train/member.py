@@ -13,7 +13,6 @@ from tradewind.folder import RunFolder
 from tradewind.pack import Config, Trial, network_of
 from tradewind.train.checkpoint import MOST_SHARE, Progress, read, save_tensors
 from tradewind.train.hyperparameters import TRAINING
-from tradewind.train.plain import choose_device
 from tradewind.train.stack import Stack
 from tradewind.train.stacked import Stacked
 from tradewind.workloads.contract import Workload
@@ -71,8 +70,8 @@ def kind_of(config: Config, workload: Workload) -> str:
 
 
 def going_on(member: Member) -> str:
-    """How a network that has begun goes on: on a CPU as it did, so that it ends with the same bits."""
-    return member.progress.way if choose_device(member.config["device"]).type == "cpu" else ""
+    """How a network that has begun goes on: as it did, so that on a CPU it ends with the same bits."""
+    return member.progress.way
 
 
 class PackCheckpoints:

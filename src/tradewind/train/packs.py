@@ -6,9 +6,7 @@ read off on the way. What a trial gives is what the plain loop gives, to roundin
 
 from __future__ import annotations
 
-import math
 import threading
-import time
 from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
@@ -18,9 +16,9 @@ from torch import nn
 
 from tradewind.folder import RunFolder
 from tradewind.pack import Config, Outcome, Report, Task, Tell, Trial
-from tradewind.train.batches import Batch
+from tradewind.train.batches import TrainingBatches
 from tradewind.train.checkpoint import save_tensors
-from tradewind.train.member import Member, PackCheckpoints, going_on, kind_of
+from tradewind.train.member import Member, PackCheckpoints, going_on
 from tradewind.train.optim import learning_rate
 from tradewind.train.parallel.meters import Busy, Tally
 from tradewind.train.plain import (
@@ -39,8 +37,6 @@ from tradewind.train.stacked import Stacked
 from tradewind.train.steps import Steps
 from tradewind.workloads.contract import Workload
 
-PAYS = 0.9  # of the time alone: less gained is not worth the memory
-MEASURED_STEPS = 3
 COMPILING_S, BUILDING_S = 25.0, 10.0  # about what torch.compile takes, and the kernels of our own convolutions
 BUILT_SAVES = 0.35  # of the time of a step, at the least
 MAKING = threading.Lock()  # of graphs, where packs train beside each other: what traces and compiles is one for all
@@ -74,10 +70,10 @@ class PackTraining:
         task: Task,
         report: Report,
         tell: Tell,
-        slower: dict[str, str],
+        building_s: float = 0.0,  # of training that kernels could shorten if they were built
     ) -> None:
         self._workload, self._sets, self._task, self._report, self._tell = workload, sets, task, report, tell
-        self._slower = slower
+        self._building_s = building_s
         self.members = list(members)
         config = self.members[0].config
         self._device = choose_device(config["device"])
@@ -96,14 +92,9 @@ class PackTraining:
         self._compile_s, self._warmup_s = self._stack.compile_s, 0.0
 
     def check(self) -> None:
-        """Raises Unstackable unless these networks can be trained as one, and are the faster for it."""
-        reason = self._slower.get(self._kind())  # looking takes longer than an epoch of a small network
-        if reason and not self._goes_on:
-            raise Unstackable(reason)
+        """Raises Unstackable unless these networks can be trained as one."""
         began = clock(self._device)
         batch = next(self._sets.train.epoch(0))
-        if self._unmeasured and self._device.type == "cpu":  # first, since checking takes longer
-            self._measure(batch)
         self._stack.check(self._models, batch, [member.config for member in self.members], self._config())
         took_s = clock(self._device) - began
         if self._device.type == "cuda":  # the first step builds our kernels
@@ -111,58 +102,13 @@ class PackTraining:
         else:
             self._warmup_s += took_s
 
-    @property
-    def _unmeasured(self) -> bool:
-        return len(self.members) > 1 and not self._goes_on and self._kind() not in self._slower
-
-    def _measure(self, batch: Batch) -> None:
-        single = self._single()
-        alone_s = together_s = math.inf
-        for _ in range(MEASURED_STEPS):  # in turn: what else runs on the machine slows both
-            alone_s = min(alone_s, self._step_s(single, batch, self.members[0].config))
-            try:
-                together_s = min(together_s, self._step_s(self._stack, batch, self._config()))
-            except Exception:
-                return  # the check tells why
-        self._compare(together_s, alone_s)
-
-    def _single(self) -> Stack:
-        return Stack(self._models[:1], [self.members[0].seed], self._workload, self._precision)
-
-    def _compare(self, together_s: float, alone_s: float) -> None:
-        """Raises Unstackable where a step of all takes not so much less than one after the other."""
-        each_s, reason = together_s / len(self.members), ""
-        if each_s > PAYS * alone_s:
-            times = f"{each_s * 1e3:.2f} ms for each of {len(self.members)} as one, {alone_s * 1e3:.2f} ms alone"
-            reason = f"a step takes {times}"
-        self._slower[self._kind()] = reason
-        if reason:
-            raise Unstackable(reason)
-
-    def _kind(self) -> str:
-        """All that the speed of a step depends on."""
-        kind = kind_of(self.members[0].config, self._workload)
-        return f"{len(self.members)} of {type(self._workload).__qualname__} {kind}"
-
-    def _step_s(self, stack: Stack, batch: Batch, config: Config) -> float:
-        """In time of this thread: beside other processes the clock shows who was let run, and not what costs less."""
-        with stack.untouched():
-            began = time.thread_time()
-            stack.gradients(stack.losses(batch, config))
-            return time.thread_time() - began
-
     def start(self) -> Steps:
-        """Take up what was kept, and make the steps; raises Unstackable where their graphs are slower than alone."""
+        """Take up what was kept, and make the steps."""
         for number, member in enumerate(self.members):
             if member.progress.epoch:
                 self._checkpoints.restore(number, member)
         steps = self._steps()
         self._rehearse()
-        if self._unmeasured and steps.captured and not self._stack.fuses:  # our kernels are made for many
-            single, config = self._single(), self.members[0].config
-            alone = Steps(single, Stacked(single.rows, [config]), self._sets.train, config)
-            if alone.captured:
-                self._compare(steps.step_s, alone.step_s)
         return steps
 
     def _rehearse(self) -> None:
@@ -193,29 +139,38 @@ class PackTraining:
             self._checkpoints.save(self.members)
 
     def _steps(self) -> Steps:
-        """The steps from here on; what takes long to build is built where that is expected to pay, and kept if so."""
+        """The steps from here on; what takes long to build is built where that is expected to pay."""
         train, stack = self._sets.train, self._stack
         about = stack, self._optimizer, train, self._config()
-        began = clock(self._device)
-        steps = Steps(*about)
-        self._warmup_s += clock(self._device) - began
         epochs = max(member.epochs_left for member in self.members)
-        saved_s = epochs * train.count / train.batch_size * steps.step_s * BUILT_SAVES
-        if stack.fuses or stack.folds or saved_s < (BUILDING_S if stack.foldable else COMPILING_S):
-            return steps  # what is left besides our kernels is little
+        saved_s = BUILT_SAVES * self._building_s * epochs * train.count * len(self.members)
         began = clock(self._device)
+        # what is left besides our kernels is little
+        builds = not (stack.fuses or stack.folds) and saved_s >= (BUILDING_S if stack.foldable else COMPILING_S)
+        steps = self._built(about) if builds else None
+        if steps is None:
+            steps = Steps(*about)
+        took_s = clock(self._device) - began
+        if builds:
+            self._compile_s += took_s
+        else:
+            self._warmup_s += took_s
+        return steps
+
+    def _built(self, about: tuple[Stack, Stacked, TrainingBatches, Config]) -> Steps | None:
+        """The steps by kernels that are built for them, as a graph; None where they can't be."""
+        stack, compiled = self._stack, not self._stack.foldable
         try:
-            if stack.foldable:
-                stack.fold(next(train.epoch(0)), self._config())
-            built = Steps(*about, compiled=not stack.foldable)
+            if not compiled:
+                stack.fold(next(self._sets.train.epoch(0)), self._config())
+            steps = Steps(*about, compiled=compiled)
         except Unstackable as reason:
             print(f"without kernels of our own: {reason}")
+            return None
+        if steps.captured:
             return steps
-        self._compile_s += clock(self._device) - began
-        if 0 < built.step_s < steps.step_s:
-            return built
         stack.unfold()
-        return steps
+        return None
 
     def _epoch(self, steps: Steps) -> None:
         self._tested = None

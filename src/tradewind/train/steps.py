@@ -6,7 +6,6 @@ from which augmentation and dropout draw) and the rates lie in device memory, an
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -20,7 +19,6 @@ from tradewind.train.stack import Stack
 from tradewind.train.stacked import Stacked
 
 WARM_UP_STEPS = 3  # libraries choose their kernels in the first steps, which no graph may hold
-TIMED_STEPS = 20
 
 
 class Steps:
@@ -35,10 +33,9 @@ class Steps:
         self._compiled = compiled
         if compiled:
             self._losses, self._optimize = (torch.compile(f, dynamic=False) for f in (stack.losses, optimizer.step))
-        self.step_s = 0.0  # of a captured step
         self._rates = torch.zeros(len(stack), 1, dtype=stack.rows.dtype, device=stack.rows.device)
         self._total = torch.zeros(len(stack), dtype=torch.float64, device=stack.rows.device)
-        self._graph = self._fastest() if self._capturable() else None
+        self._graph = self._graph_of_step() if self._capturable() else None
 
     @property
     def captured(self) -> bool:
@@ -98,22 +95,19 @@ class Steps:
             and (batches.live is None or batches.live.way == "triton")
         )
 
-    def _fastest(self) -> torch.cuda.CUDAGraph | None:
-        """The graph of one step, with kernels of our own at the front of the networks where that is faster."""
+    def _graph_of_step(self) -> torch.cuda.CUDAGraph | None:
+        """The graph of one step, with kernels of our own at the front of the networks where that can be one."""
         device, batches = self._stack.rows.device, self._batches
         held = batches.count if batches.stream is None else min(batches.count, len(batches.stream.piece))
         self._order = torch.zeros(held, dtype=torch.int64, device=device)
         self._place = torch.zeros((), dtype=torch.int64, device=device)
         self._span = torch.arange(batches.batch_size, device=device)
         self._moves, self._drops = (torch.zeros(1, dtype=torch.int64, device=device) for _ in range(2))
-        found = []
         for fuses in (True, False) if self._stack.fusable and not self._compiled else (False,):
             self._stack.fuses = fuses
-            graph = self._captured()
-            found.append((self.step_s if graph else math.inf, fuses, graph))
-        seconds, self._stack.fuses, graph = min(found, key=lambda way: way[0])
-        self.step_s = seconds if graph else 0.0
-        return graph
+            if (graph := self._captured()) is not None:
+                return graph
+        return None
 
     def _captured(self) -> torch.cuda.CUDAGraph | None:
         """The graph of one step, or None where this network's step can't be one."""
@@ -132,7 +126,7 @@ class Steps:
                 # of this thread alone: others may train beside it
                 with torch.cuda.graph(graph, capture_error_mode="thread_local"):
                     self._device_step()
-                self.step_s = _replay_s(graph)
+                graph.replay()
                 self._rest(self._order, 0)  # so that no epoch pays for its kernels
             except torch.OutOfMemoryError:
                 raise
@@ -151,15 +145,3 @@ class Steps:
         places = (self._place + self._span) % len(self._order)
         self._step(self._batches.batch(self._order[places], self._moves, self._drops, places))
         self._place += len(self._span)
-
-
-def _replay_s(graph: torch.cuda.CUDAGraph) -> float:
-    """What a replay takes; it changes all that a step changes."""
-    begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))  # type: ignore[no-untyped-call]
-    graph.replay()
-    begin.record()
-    for _ in range(TIMED_STEPS):
-        graph.replay()
-    end.record()
-    end.synchronize()
-    return float(begin.elapsed_time(end)) / 1000 / TIMED_STEPS
