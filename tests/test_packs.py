@@ -32,7 +32,7 @@ from tradewind.train import beside, checkpoint, fitting, member, packs, plain, p
 from tradewind.train.batches import Batch, TrainingBatches
 from tradewind.train.held import Remembered
 from tradewind.train.member import members_of
-from tradewind.train.optim import make_optimizer
+from tradewind.train.optim import Optimizer
 from tradewind.train.stacked import Stacked
 from tradewind.train.steps import Steps
 from tradewind.train.trainer import Trainer
@@ -159,7 +159,7 @@ def test_a_stacked_optimizer_takes_the_steps_of_torchs(kind: str, dtype: torch.d
     configs = [{**row, "optimizer": kind} for row in ROWS]
     start = torch.randn(len(ROWS), 30, dtype=dtype, generator=chance)
     alone = [torch.nn.ParameterList([row.clone()]) for row in start]
-    optimizers = [make_optimizer(model, config) for model, config in zip(alone, configs, strict=True)]
+    optimizers = [Optimizer(model.parameters(), config) for model, config in zip(alone, configs, strict=True)]
     rows, numbers = start.clone(), list(range(len(ROWS)))
     stacked = Stacked(rows, configs)
     for step in range(20):
@@ -167,7 +167,7 @@ def test_a_stacked_optimizer_takes_the_steps_of_torchs(kind: str, dtype: torch.d
         gradients[:, :5] *= 1e-6  # where epsilon matters
         factor = 0.5 ** (step // 7)  # a schedule
         for number, optimizer in enumerate(optimizers):
-            optimizer.param_groups[0]["lr"] = factor * configs[number]["learning_rate"]
+            optimizer.rate = factor * configs[number]["learning_rate"]
             alone[number][0].grad = gradients[number].clone()
             optimizer.step()
         if step == 12:  # one leaves the pack

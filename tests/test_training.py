@@ -24,14 +24,14 @@ from torch.nn import functional
 import tradewind
 from tradewind.folder import RunFolder
 from tradewind.machine import cores
-from tradewind.noise import sample_words, start_word
+from tradewind.noise import start_word
 from tradewind.pack import Outcome, Pack, Report, Task, Trial
 from tradewind.schedule.trials import Trials
 from tradewind.study import Study
 from tradewind.train import checkpoint, member, plain
 from tradewind.train.ahead import Stored
 from tradewind.train.batches import Samples, TrainingBatches, batches_of, epoch_order, prepared
-from tradewind.train.dropout import keyed, set_samples
+from tradewind.train.dropout import Places, keyed, set_places
 from tradewind.train.trainer import Trainer
 from tradewind.workloads import storms
 from tradewind.workloads.networks import StormNetwork
@@ -258,8 +258,8 @@ def by_hand(optimizer: Callable[[nn.Module], torch.optim.Optimizer], batch_size:
     dropouts = keyed(model, 0)
     steps = optimizer(model)
     for epoch in (1, 2):
-        for rows in epoch_order(len(targets), 0, epoch).split(batch_size):
-            set_samples(dropouts, lambda: sample_words(start_word(0, epoch), rows))  # noqa: B023
+        for number, rows in enumerate(epoch_order(len(targets), 0, epoch).split(batch_size)):
+            set_places(dropouts, Places(start_word(0, epoch), number * batch_size, len(rows)))
             steps.zero_grad()
             outputs = model(images[rows].movedim(-1, 1))
             loss = functional.binary_cross_entropy_with_logits(outputs, targets[rows], pos_weight=torch.ones(()))
@@ -271,19 +271,19 @@ def by_hand(optimizer: Callable[[nn.Module], torch.optim.Optimizer], batch_size:
 @pytest.mark.parametrize(
     ("options", "optimizer"),
     [
-        ({"optimizer": "sgd"}, lambda m: torch.optim.SGD(m.parameters(), lr=0.01)),
+        ({"optimizer": "sgd"}, lambda m: torch.optim.SGD(m.parameters(), lr=0.01, fused=True)),
         (
             {"optimizer": "sgd", "momentum": 0.9, "weight_decay": 0.01},
-            lambda m: torch.optim.SGD(m.parameters(), lr=0.01, momentum=0.9, weight_decay=0.01),
+            lambda m: torch.optim.SGD(m.parameters(), lr=0.01, fused=True, momentum=0.9, weight_decay=0.01),
         ),
-        ({"optimizer": "adam"}, lambda m: torch.optim.Adam(m.parameters(), lr=0.01)),
+        ({"optimizer": "adam"}, lambda m: torch.optim.Adam(m.parameters(), lr=0.01, fused=True)),
         (
             {"optimizer": "adam", "beta1": 0.8, "beta2": 0.95, "weight_decay": 0.01},
-            lambda m: torch.optim.Adam(m.parameters(), lr=0.01, betas=(0.8, 0.95), weight_decay=0.01),
+            lambda m: torch.optim.Adam(m.parameters(), lr=0.01, fused=True, betas=(0.8, 0.95), weight_decay=0.01),
         ),
         (
             {"optimizer": "adamw", "weight_decay": 0.1, "dropout": 0.5},
-            lambda m: torch.optim.AdamW(m.parameters(), lr=0.01, weight_decay=0.1),
+            lambda m: torch.optim.AdamW(m.parameters(), lr=0.01, fused=True, weight_decay=0.1),
         ),
     ],
     ids=["sgd", "momentum", "adam", "betas", "adamw"],

@@ -7,6 +7,7 @@ import torch
 GOLDEN = 0x9E3779B97F4A7C15  # splitmix64's increment; odd, so its multiples run through all of 2^64
 MIX = ((30, 0xBF58476D1CE4E5B9), (27, 0x94D049BB133111EB))
 FLOAT_BITS = 24  # what a float32 holds exactly
+LANE_BITS = 16  # four numbers in a word
 WORD = (1 << 64) - 1
 
 
@@ -37,11 +38,22 @@ def bits(samples: torch.Tensor, n: int) -> torch.Tensor:
     return _shifted(_mixed(samples[..., None] + column), 64 - FLOAT_BITS)
 
 
+def lanes(samples: torch.Tensor, n: int) -> torch.Tensor:
+    """The first n columns of every sample, as signed numbers of 16 bits: four columns share a word."""
+    count = -(-n * LANE_BITS // 64)
+    column = torch.arange(1, count + 1, dtype=torch.int64, device=samples.device) * signed(GOLDEN)
+    words = _mixed(samples[..., None] + column)
+    if words.device.type == "cpu" and not torch._C._functorch.is_batchedtensor(words):
+        return words.view(torch.int16)[..., :n]  # little-endian, as every processor that torch is built for
+    left = torch.arange(64 - LANE_BITS, -1, -LANE_BITS, device=samples.device)
+    return (words[..., None] << left >> 64 - LANE_BITS).flatten(-2)[..., :n]
+
+
 def _mixed(word: torch.Tensor) -> torch.Tensor:
     """splitmix64's finaliser; torch's int64 products wrap as unsigned ones do."""
     for shift, factor in MIX:
-        word = (word ^ _shifted(word, shift)) * signed(factor)
-    return word ^ _shifted(word, 31)
+        word = (word ^ _shifted(word, shift)).mul_(signed(factor))
+    return word.bitwise_xor_(_shifted(word, 31))
 
 
 def _mixed_word(word: int) -> int:
@@ -53,7 +65,7 @@ def _mixed_word(word: int) -> int:
 
 def _shifted(word: torch.Tensor, bits: int) -> torch.Tensor:
     """The logical right shift; torch's own copies the sign."""
-    return (word >> bits) & ((1 << (64 - bits)) - 1)
+    return (word >> bits).bitwise_and_((1 << (64 - bits)) - 1)
 
 
 def signed(word: int) -> int:

@@ -18,7 +18,7 @@ from tradewind.bench.augment import interval
 from tradewind.pack import Config, Gang
 from tradewind.train.batches import TrainingBatches
 from tradewind.train.hyperparameters import TRAINING
-from tradewind.train.optim import make_optimizer
+from tradewind.train.optim import Optimizer
 from tradewind.train.parallel.ddp import Ddp
 from tradewind.train.parallel.group import Group, Meeting
 from tradewind.train.parallel.loop import loaded, made
@@ -121,7 +121,7 @@ def _ours(replica: Replica, batches: TrainingBatches, group: Group, tally: Tally
 def _bare(model: torch.nn.Module, config: Config, batches: TrainingBatches, rank: int) -> Callable[[int], None]:
     """What one would write without us, for batches that divide: the same samples, the same network."""
     wrapped = DistributedDataParallel(model.train())
-    optimizer = make_optimizer(model, config)
+    optimizer = Optimizer(model.parameters(), config)
     inputs, targets = batches.samples.rows(slice(None)), batches.samples.targets
 
     def work(epoch: int) -> None:

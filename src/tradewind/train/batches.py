@@ -15,9 +15,10 @@ from tradewind.augment.affine import Augmentation
 from tradewind.augment.live import Live
 from tradewind.augment.overlap import overlapped
 from tradewind.errors import WorkloadError
-from tradewind.noise import sample_words, start_word
+from tradewind.noise import start_word
 from tradewind.pack import Config
 from tradewind.train.ahead import Stored, stored
+from tradewind.train.dropout import Places
 from tradewind.train.recipe import Recipe, memory_order
 from tradewind.train.stream import Stream
 from tradewind.workloads.contract import Data, Split
@@ -111,10 +112,13 @@ class Batch:
     targets: torch.Tensor
     index: torch.Tensor
     drops: int | torch.Tensor  # the word of the epoch, from which dropout draws
+    first: int | torch.Tensor = 0  # the place of the first sample in the epoch's order
+    end: int = 0  # the places up to here come next
 
-    def words(self) -> torch.Tensor:
-        """A word for every sample, from which dropout draws."""
-        return sample_words(self.drops, self.index)
+    @property
+    def places(self) -> Places:
+        """The places of these samples in the epoch's order, on which dropout depends."""
+        return Places(self.drops, self.first, len(self.index), self.end)
 
 
 @dataclass
@@ -159,16 +163,20 @@ class TrainingBatches:
         epoch: int | torch.Tensor,
         drops: int | torch.Tensor | None = None,
         places: torch.Tensor | None = None,
+        first: int | torch.Tensor = 0,
+        end: int = 0,
     ) -> Batch:
         """The samples of these indexes, which may have places in the piece that was brought last.
 
-        Words in device memory may stand for the epoch, for CUDA graphs.
+        `first` is the place of the first one in the epoch's order. Words in device memory may stand for the epoch
+        and for that place, for CUDA graphs.
         """
         rows = self._rows(index)
         if drops is None:
             assert isinstance(epoch, int), "words come in pairs"
             drops = start_word(0, epoch)
-        return Batch(self._inputs(rows, index, epoch, places), self.samples.targets[rows], index, drops)
+        inputs = self._inputs(rows, index, epoch, places)
+        return Batch(inputs, self.samples.targets[rows], index, drops, first, end)
 
     def _rows(self, index: torch.Tensor) -> torch.Tensor:
         if self.sources is None:
@@ -190,10 +198,13 @@ class TrainingBatches:
         return held[places].movedim(-1, 1) if self.samples.channels_last else held[places]
 
     def _batches(self, epoch: int) -> Iterator[Batch]:
+        before, drops = 0, start_word(0, epoch)
         for order in self.pieces(epoch):
             for start in range(0, len(order), self.batch_size):
                 end = min(start + self.batch_size, len(order))
-                yield self.batch(order[start:end], epoch, places=self.places(start, end))
+                places = self.places(start, end)
+                yield self.batch(order[start:end], epoch, drops, places, before + start, self.count)
+            before += len(order)
 
 
 def batches_of(samples: Samples, stored: bool, data: Data, config: Config) -> TrainingBatches:

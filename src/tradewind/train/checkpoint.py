@@ -16,6 +16,7 @@ from safetensors.torch import save_file
 from torch import nn
 
 from tradewind.folder import writing
+from tradewind.train.optim import Optimizer
 
 MOST_SHARE = 0.02  # of the training time that checkpoints may take
 
@@ -64,17 +65,17 @@ class Checkpoints:
     _cost_s: float = 0.0
     _since: float = field(default_factory=time.perf_counter)
 
-    def save(self, progress: Progress, model: nn.Module, optimizer: torch.optim.Optimizer) -> None:
+    def save(self, progress: Progress, model: nn.Module, optimizer: Optimizer) -> None:
         """Keep the state, unless that would take more than its share of the time."""
         if (time.perf_counter() - self._since) * MOST_SHARE >= self._cost_s:
             self.keep(progress, model, optimizer)
 
-    def keep(self, progress: Progress, model: nn.Module, optimizer: torch.optim.Optimizer) -> None:
+    def keep(self, progress: Progress, model: nn.Module, optimizer: Optimizer) -> None:
         """Keep the state, whatever it takes."""
         began = time.perf_counter()
         tensors = {f"model.{name}": value for name, value in model.state_dict().items()}
-        for index, state in optimizer.state_dict()["state"].items():
-            tensors |= {f"optimizer.{index}.{name}": value for name, value in state.items() if value is not None}
+        for index, state in enumerate(optimizer.state):
+            tensors |= {f"optimizer.{index}.{name}": value for name, value in state.items()}
         tensors["random.cpu"] = torch.get_rng_state()
         if self.device.type == "cuda":
             tensors["random.cuda"] = torch.cuda.get_rng_state(self.device)
@@ -82,19 +83,16 @@ class Checkpoints:
         self._since = time.perf_counter()
         self._cost_s = self._since - began
 
-    def restore(self, model: nn.Module, optimizer: torch.optim.Optimizer) -> Progress:
+    def restore(self, model: nn.Module, optimizer: Optimizer) -> Progress:
         """Go back to the last state kept; a fresh start where there is none that can be read."""
         tensors, progress = read(self.path, {name: value.shape for name, value in model.state_dict().items()})
         if not progress.epoch:
             return progress
         model.load_state_dict({n[6:]: t for n, t in tensors.items() if n.startswith("model.")})
-        parameters = [value for group in optimizer.param_groups for value in group["params"]]
-        state: dict[int, dict[str, Any]] = {}
         for name, tensor in tensors.items():
             if name.startswith("optimizer."):
                 _, index, field_name = name.split(".", 2)
-                state.setdefault(int(index), {})[field_name] = _laid_out(tensor, parameters[int(index)])
-        optimizer.load_state_dict({"state": state, "param_groups": optimizer.state_dict()["param_groups"]})
+                optimizer.state[int(index)][field_name] = _laid_out(tensor, optimizer.parameters[int(index)])
         torch.set_rng_state(tensors["random.cpu"])
         if "random.cuda" in tensors:
             torch.cuda.set_rng_state(tensors["random.cuda"], self.device)

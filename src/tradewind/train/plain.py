@@ -15,10 +15,10 @@ from tradewind.folder import RunFolder
 from tradewind.pack import Config, Limits, Outcome, Report, Task, Trial
 from tradewind.train.batches import Samples, TrainingBatches, batches_of
 from tradewind.train.checkpoint import Checkpoints, Progress, save_tensors
-from tradewind.train.dropout import keyed, set_samples
+from tradewind.train.dropout import keyed, set_places
 from tradewind.train.held import Remembered, hold
 from tradewind.train.judgement import all_finite, on_target
-from tradewind.train.optim import learning_rate, make_optimizer
+from tradewind.train.optim import Optimizer, learning_rate
 from tradewind.train.parallel.meters import Busy, Tally
 from tradewind.train.precision import computing, kept_in, products, resolved
 from tradewind.workloads.contract import Data, Workload
@@ -37,7 +37,7 @@ def train(trial: Trial, workload: Workload, data: Data, task: Task, report: Repo
     torch.manual_seed(trial.seed)
     model = place(workload.model(config), device, dtype, sets.train.samples)
     dropouts = keyed(model, trial.seed)
-    optimizer = make_optimizer(model, config)
+    optimizer = Optimizer(model.parameters(), config)
     sets.times["warmup_s"] = warm_up(workload, model, sets.train, config)
     folder = RunFolder(Path(task.run_folder))
     checkpoints = Checkpoints(folder.checkpoint(trial.key), device)
@@ -47,16 +47,14 @@ def train(trial: Trial, workload: Workload, data: Data, task: Task, report: Repo
     ending, tally = Ending(task.limits, config, trial.until), Tally(device)
     while not ending.reached(progress):
         epoch = progress.epoch + 1
-        rate = learning_rate(config, epoch)
-        for group in optimizer.param_groups:
-            group["lr"] = rate
+        rate = optimizer.rate = learning_rate(config, epoch)
 
         model.train()
         total = torch.zeros((), device=device, dtype=torch.float64)
         busy, began = Busy(device), clock(device)
         for batch in tally.waited(sets.train.epoch(epoch)):
-            set_samples(dropouts, batch.words)
-            optimizer.zero_grad(set_to_none=True)
+            set_places(dropouts, batch.places)
+            optimizer.zero_grad()
             with computing(precision, device):
                 outputs = model(batch.inputs)
             loss = workload.loss(outputs.to(dtype), batch.targets, config)

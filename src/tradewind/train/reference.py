@@ -8,7 +8,7 @@ import torch
 from torch import nn
 
 from tradewind.train.batches import Batch
-from tradewind.train.dropout import KeyedDropout, set_samples
+from tradewind.train.dropout import KeyedDropout, set_places
 from tradewind.train.precision import computing, kept_in, products
 
 GRADIENT = "{}: its gradient"
@@ -24,7 +24,7 @@ def tried(
 ) -> dict[str, torch.Tensor]:
     """All that a step and then an evaluation of a network give; what takes no part in the loss has no gradient."""
     device, dtype = batch.targets.device, kept_in(precision)
-    set_samples([layer for layer in model.train().modules() if isinstance(layer, KeyedDropout)], batch.words)
+    set_places([layer for layer in model.train().modules() if isinstance(layer, KeyedDropout)], batch.places)
     with computing(precision, device):
         outputs = model(batch.inputs).to(dtype)
     lost, trained = loss(outputs), {name: p for name, p in model.named_parameters() if p.requires_grad}

@@ -16,7 +16,7 @@ from torch.func import functional_call, vmap
 
 from tradewind.pack import Config
 from tradewind.train.batches import Batch, Samples
-from tradewind.train.dropout import KeyedDropout, keyed, set_samples
+from tradewind.train.dropout import KeyedDropout, keyed, set_places
 from tradewind.train.folding import Convolve, Folding, foldable
 from tradewind.train.narrow.fusing import fuse, has_kernels
 from tradewind.train.precision import computing, products
@@ -102,7 +102,7 @@ class Stack:
 
     def _trained(self, batch: Batch) -> torch.Tensor:
         self._model.train()
-        set_samples(self._layers, batch.words)
+        set_places(self._layers, batch.places)
         return self._outputs(batch.inputs)
 
     def _losses(self, outputs: torch.Tensor, batch: Batch, config: Config) -> torch.Tensor:

@@ -12,8 +12,7 @@ from importlib.util import find_spec
 import torch
 
 from tradewind.pack import Config
-
-EPSILON = 1e-8  # torch's
+from tradewind.train.optim import EPSILON
 
 
 @cache

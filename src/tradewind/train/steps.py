@@ -67,20 +67,23 @@ class Steps:
                 self._step(batch)
             return self._total
         self._set(epoch)
-        size = self._batches.batch_size
+        size, before = self._batches.batch_size, 0
         for order in self._batches.pieces(epoch):
             self._order[: len(order)].copy_(order)
             self._place.zero_()
+            self._before.fill_(before)
             for _ in range(len(order) // size):
                 self.replay()
-            self._rest(order, epoch)
+            self._rest(order, epoch, before)
+            before += len(order)
         return self._total
 
-    def _rest(self, order: torch.Tensor, epoch: int) -> None:
+    def _rest(self, order: torch.Tensor, epoch: int, before: int = 0) -> None:
         """The step of what is left at the end, which is no whole batch."""
         if rest := len(order) % self._batches.batch_size:
-            places = self._batches.places(len(order) - rest, len(order))
-            self._step(self._batches.batch(order[-rest:], epoch, places=places))
+            start = len(order) - rest
+            places = self._batches.places(start, len(order))
+            self._step(self._batches.batch(order[-rest:], epoch, places=places, first=before + start))
 
     def _step(self, batch: Batch) -> None:
         losses = self._losses(batch, self._config)
@@ -100,7 +103,7 @@ class Steps:
         device, batches = self._stack.rows.device, self._batches
         held = batches.count if batches.stream is None else min(batches.count, len(batches.stream.piece))
         self._order = torch.zeros(held, dtype=torch.int64, device=device)
-        self._place = torch.zeros((), dtype=torch.int64, device=device)
+        self._place, self._before = (torch.zeros((), dtype=torch.int64, device=device) for _ in range(2))
         self._span = torch.arange(batches.batch_size, device=device)
         self._moves, self._drops = (torch.zeros(1, dtype=torch.int64, device=device) for _ in range(2))
         for fuses in (True, False) if self._stack.fusable and not self._compiled else (False,):
@@ -143,5 +146,6 @@ class Steps:
 
     def _device_step(self) -> None:
         places = (self._place + self._span) % len(self._order)
-        self._step(self._batches.batch(self._order[places], self._moves, self._drops, places))
+        first = self._before + self._place
+        self._step(self._batches.batch(self._order[places], self._moves, self._drops, places, first))
         self._place += len(self._span)

@@ -60,7 +60,7 @@ class Ddp:
     def step(self, batch: Batch, whole: int) -> torch.Tensor:
         """Train on this member's part of a batch of so many samples."""
         replica, count = self._replica, part_sizes(whole, self._group.of)[self._group.rank]
-        replica.optimizer.zero_grad(set_to_none=True)
+        replica.optimizer.zero_grad()
         outputs = replica.outputs(batch, count > 0, self._model)
         if count:
             loss = replica.loss(outputs, batch.targets)

@@ -42,8 +42,10 @@ class Dp:
         """Train on every batch; on device 0 the sum of the losses over all samples, elsewhere nothing."""
         total = torch.zeros((), device=self._replica.device, dtype=torch.float64)
         if self._group.rank:
+            first = 0
             for whole in batch_sizes(self._batches):
-                self._serve(whole, epoch)
+                self._serve(whole, epoch, first)
+                first += whole
             return total
         for batch in self._tally.waited(self._batches.epoch(epoch)):
             total += self._lead(batch)
@@ -68,7 +70,8 @@ class Dp:
                 self._links.send(flattened(self._state), rank, "model")
             self._links.wait()
         own = slice(sizes[0])
-        outputs = replica.outputs(Batch(batch.inputs[own], batch.targets[own], batch.index[own], batch.drops), True)
+        mine = batch.inputs[own], batch.targets[own], batch.index[own]
+        outputs = replica.outputs(Batch(*mine, batch.drops, batch.first), True)
         with self._tally.exchanging():
             pieces = [outputs.detach(), *(outputs.new_empty(max(1, n), *outputs.shape[1:]) for n in sizes[1:])]
             for rank in others:
@@ -82,7 +85,7 @@ class Dp:
                 if rank:
                     self._links.send([slope if len(slope) else torch.zeros_like(pieces[rank])], rank, "outputs")
             self._links.wait()
-        replica.optimizer.zero_grad(set_to_none=True)
+        replica.optimizer.zero_grad()
         replica.back(outputs, slopes[own])
         self._reduce()
         replica.optimizer.step()
@@ -111,9 +114,9 @@ class Dp:
         used = [p.grad is not None for p in self._trained]
         return [*rows, torch.tensor(used).to(rows[0].device, torch.int64)] if self._unused else rows
 
-    def _serve(self, whole: int, epoch: int) -> None:
+    def _serve(self, whole: int, epoch: int, first: int) -> None:
         replica, rank = self._replica, self._group.rank
-        size = part_sizes(whole, self._group.of)[rank]
+        size, first = part_sizes(whole, self._group.of)[rank], first + span(whole, rank, self._group.of).start
         stored = self._like.new_empty(max(1, size), *self._like.shape[1:])
         index = torch.empty(len(stored), dtype=torch.int64, device=replica.device)
         state = empty_like(self._state)
@@ -122,13 +125,13 @@ class Dp:
             self._links.wait()
         spread(state, self._state)
         inputs = stored.movedim(-1, 1) if self._last else stored
-        outputs = replica.outputs(Batch(inputs, index, index, start_word(0, epoch)), size > 0)
+        outputs = replica.outputs(Batch(inputs, index, index, start_word(0, epoch), first), size > 0)
         slopes = torch.empty_like(outputs)
         with self._tally.exchanging():
             self._links.send([outputs.detach()], 0, "outputs")
             self._links.receive([slopes], 0)
             self._links.wait()
-        replica.optimizer.zero_grad(set_to_none=True)
+        replica.optimizer.zero_grad()
         replica.back(outputs, slopes)
         with self._tally.exchanging():
             self._links.send(self._gradients(), 0, "gradients")

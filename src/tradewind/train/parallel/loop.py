@@ -18,7 +18,7 @@ from tradewind.train.batches import Samples
 from tradewind.train.checkpoint import Checkpoints, Progress, save_tensors
 from tradewind.train.dropout import keyed
 from tradewind.train.narrow.fusing import fuse, has_kernels
-from tradewind.train.optim import global_batch_size, learning_rate, make_optimizer
+from tradewind.train.optim import Optimizer, global_batch_size, learning_rate
 from tradewind.train.parallel.ddp import Ddp
 from tradewind.train.parallel.dp import Dp
 from tradewind.train.parallel.group import Group
@@ -68,9 +68,7 @@ def trained(
     ending = Ending(task.limits, config, trial.until)
     while not ending.reached(progress):
         epoch = progress.epoch + 1
-        rate = learning_rate(config, epoch)
-        for parameters in replica.optimizer.param_groups:
-            parameters["lr"] = rate
+        rate = replica.optimizer.rate = learning_rate(config, epoch)
 
         replica.model.train()
         group.wait()  # else another member would have begun before the clock
@@ -123,7 +121,7 @@ def made(seed: int, workload: Workload, config: Config, sets: Sets, tally: Tally
     torch.manual_seed(seed)
     model = place(workload.model(config), device, kept_in(precision), sets.train.samples)
     dropouts, norms = keyed(model, seed), share_statistics(model, tally)
-    optimizer, began = make_optimizer(model, config), time.perf_counter()
+    optimizer, began = Optimizer(model.parameters(), config), time.perf_counter()
     kernels = device.type == "cpu" and has_kernels(device, precision)  # as a single one would have it
     front = fuse(model, device.type) if kernels else None
     compile_s = time.perf_counter() - began if front is not None else 0.0

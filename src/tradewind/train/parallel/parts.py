@@ -6,8 +6,6 @@ from collections.abc import Iterator
 from dataclasses import dataclass, fields
 from typing import Self
 
-import torch
-
 from tradewind.train.batches import Batch, TrainingBatches
 
 
@@ -48,5 +46,7 @@ class Parts(TrainingBatches):
 
     def _batches(self, epoch: int) -> Iterator[Batch]:
         order = self.order(epoch).to(self.samples.targets.device)
-        for index in torch.split(order, self.batch_size):
-            yield self.batch(index[span(len(index), self.rank, self.of)], epoch)
+        for start in range(0, len(order), self.batch_size):
+            index = order[start : start + self.batch_size]
+            own = span(len(index), self.rank, self.of)
+            yield self.batch(index[own], epoch, first=start + own.start)

@@ -12,8 +12,9 @@ from torch import nn
 from tradewind.errors import WorkloadError
 from tradewind.pack import Config
 from tradewind.train.batches import Batch, TrainingBatches
-from tradewind.train.dropout import KeyedDropout, set_samples
+from tradewind.train.dropout import KeyedDropout, set_places
 from tradewind.train.narrow.fusing import Front
+from tradewind.train.optim import Optimizer
 from tradewind.train.parallel.statistics import SharedBatchNorm
 from tradewind.train.precision import computing, kept_in, products
 from tradewind.train.reference import close, tried
@@ -30,7 +31,7 @@ class Replica:
     workload: Workload
     config: Config
     model: nn.Module
-    optimizer: torch.optim.Optimizer
+    optimizer: Optimizer
     dropouts: list[KeyedDropout]
     norms: list[SharedBatchNorm]
     device: torch.device
@@ -40,7 +41,7 @@ class Replica:
 
     def outputs(self, batch: Batch, counts: bool, through: nn.Module | None = None) -> torch.Tensor:
         """What the network says of these samples, as the plain loop has it; they may count nothing."""
-        set_samples(self.dropouts, batch.words)
+        set_places(self.dropouts, batch.places)
         for layer in self.norms:
             layer.absent = not counts
         with computing(self.precision, self.device):
