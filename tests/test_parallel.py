@@ -344,7 +344,8 @@ def test_a_network_that_evaluates_otherwise_than_it_trains_is_scored_as_it_evalu
 def test_a_loss_that_is_no_mean_over_samples_is_refused_by_ddp_and_right_by_dp(
     workers: Workers, tmp_path: Path
 ) -> None:
-    options = {"batch_size": 19, "epochs": 1, "precision": "fp64", "device": "cpu"}
+    # Adam makes much of the rounding of gradients that are next to nothing
+    options = {"batch_size": 19, "epochs": 1, "precision": "fp64", "device": "cpu", "optimizer": "sgd"}
     task, trial = plan(tmp_path / "ddp", "networks.py:Weighted", devices=2, parallel="ddp", **options)
     for word, what in workers.fit(trial, 2, workers.gang(2, task)):
         assert (word, what.split(" (")[0]) == (
@@ -353,7 +354,7 @@ def test_a_loss_that_is_no_mean_over_samples_is_refused_by_ddp_and_right_by_dp(
         )
     one = alone(tmp_path / "one", "networks.py:Weighted", **options)
     outcome, *_ = together(workers, 2, tmp_path / "dp", "networks.py:Weighted", parallel="dp", **options)
-    assert furthest(weights(tmp_path / "one", one), weights(tmp_path / "dp", outcome)) < 1e-10
+    assert furthest(weights(tmp_path / "one", one), weights(tmp_path / "dp", outcome)) < 1e-12
 
 
 def test_parts_are_contiguous_and_as_even_as_can_be() -> None:

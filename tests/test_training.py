@@ -282,7 +282,7 @@ def by_hand(optimizer: Callable[[nn.Module], torch.optim.Optimizer], batch_size:
             lambda m: torch.optim.Adam(m.parameters(), lr=0.01, fused=True, betas=(0.8, 0.95), weight_decay=0.01),
         ),
         (
-            {"optimizer": "adamw", "weight_decay": 0.1, "dropout": 0.5},
+            {"optimizer": "adamw", "weight_decay": 0.1, "dropout": 0.4},
             lambda m: torch.optim.AdamW(m.parameters(), lr=0.01, fused=True, weight_decay=0.1),
         ),
     ],
