@@ -104,6 +104,11 @@ def config_name(results: Results, name: str) -> str | None:
     return found if found in results.names("config") else None
 
 
+def labels_of(results: Results) -> set[str]:
+    """The hyperparameters that only name something, such as hardware: what they change is taken out, never weighed."""
+    return set()
+
+
 def varied(results: Results) -> list[str]:
     """The hyperparameters with at least two values, seeds aside."""
     names = [name for name in results.names("config") if name not in SEEDS]

@@ -1,0 +1,142 @@
+"""Hyperparameters as columns of a linear model, and what each adds to all the others."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from tradewind.columns import Array
+from tradewind.pack import Value
+
+MOST_LEVELS = 16
+PER_LEVEL = 3  # trials that a level of a number needs to count as a level of its own
+EVEN = 1e-9  # below this share of itself, what is left of a column beside the others is rounding
+POSITIONS = (0.1, 0.5, 0.9)  # quantiles between which a continuous hyperparameter is compared
+WIDE = 30.0  # a positive number whose values differ by more is taken by its logarithm
+
+
+@dataclass(frozen=True)
+class Factor:
+    """One hyperparameter (or several that always change together) as columns.
+
+    `places` are the columns at the values that are compared, `labels` these values; `levels` says that each value
+    has a column of its own, otherwise the columns are a straight line or a parabola.
+    """
+
+    names: tuple[str, ...]
+    columns: Array
+    places: Array
+    labels: list[Value]
+    levels: bool
+
+
+def factor(names: tuple[str, ...], codes: Array, labels: list[Value], degree: int) -> Factor | None:
+    """The columns of a hyperparameter; None where there are about as many texts as trials."""
+    rows = len(codes)
+    numeric = all(type(x) in (int, float) for x in labels)
+    few = len(labels) <= MOST_LEVELS and (rows >= PER_LEVEL * len(labels) or len(labels) == 2)
+    if few or (len(labels) <= max(2, rows // 2) and not any(type(x) in (int, float) for x in labels)):
+        shares = np.bincount(codes, minlength=len(labels)) / rows
+        places = np.eye(len(labels))[:, 1:] - shares[1:]
+        return Factor(names, places[codes], places, labels, True)
+    if numeric:
+        return _curve(names, codes, labels, degree)
+    known = np.array([type(x) in (int, float) for x in labels])
+    if np.sum(known) < 3 or np.sum(~known) > 1:
+        return None
+    return _with_gaps(names, codes, labels, known)
+
+
+def _scaled(labels: Sequence[Value]) -> Array:
+    """Numbers as they are mostly meant: by their logarithm where they span orders of magnitude; robustly from 0."""
+    x = np.array(labels, dtype=float)
+    x = np.log(x) if x.min() > 0 and x.max() / x.min() > WIDE else x
+    return np.asarray(x - np.median(x)) / (np.ptp(x) or 1.0)
+
+
+def _curve(names: tuple[str, ...], codes: Array, labels: list[Value], degree: int) -> Factor:
+    x = _scaled(labels)[codes]
+    order = np.sort(codes)
+    chosen = sorted({int(order[int(q * (len(order) - 1))]) for q in POSITIONS})
+    powers = np.column_stack([x**k for k in range(1, degree + 1)])
+    middle = powers.mean(axis=0)
+    at = _scaled(labels)[chosen]
+    places = np.column_stack([at**k for k in range(1, degree + 1)]) - middle
+    return Factor(names, powers - middle, places, [labels[k] for k in chosen], False)
+
+
+def _with_gaps(names: tuple[str, ...], codes: Array, labels: list[Value], known: Array) -> Factor:
+    """A number that only some trials have: whether it is there, and a straight line where it is."""
+    has = known[codes]
+    numbers = [label for label, k in zip(labels, known, strict=True) if k]
+    position = (np.cumsum(known) - 1)[codes]
+    line = np.where(has, _scaled(numbers)[np.where(has, position, 0)], 0.0)
+    line = line - np.where(has, line[has].mean(), 0.0)
+    columns = np.column_stack([has - has.mean(), line])
+    order = np.sort(codes[has])
+    low, high = order[0], order[-1]
+    places = np.stack([columns[np.flatnonzero(codes == code)[0]] for code in (low, high)])
+    return Factor(names, columns, places, [labels[low], labels[high]], False)
+
+
+@dataclass(frozen=True)
+class Part:
+    """What one factor adds to all others: its coefficients, their covariance up to the noise, its sum of squares."""
+
+    coefficients: Array
+    covariance: Array
+    squares: float
+    rank: int
+
+
+class Model:
+    """Least squares of centred values on factors."""
+
+    def __init__(self, y: Array, factors: Sequence[Factor], blocks: Sequence[Factor] = ()) -> None:
+        self.y = y - y.mean()
+        self.factors = list(factors)
+        self.blocks = [block.columns for block in blocks]
+        fitted, rank = _project(self._beside([]), self.y)
+        self.residuals = self.y - fitted
+        self.dof = len(y) - 1 - rank
+        self.squares = float(self.residuals @ self.residuals)
+
+    def _beside(self, left_out: Sequence[int]) -> Array:
+        kept = [f.columns for k, f in enumerate(self.factors) if k not in left_out]
+        return np.column_stack([np.zeros((len(self.y), 0)), *self.blocks, *kept])
+
+    def part(self, which: Sequence[int], columns: Array | None = None) -> Part:
+        """What some factors (or further columns) add to the rest."""
+        own = np.column_stack([self.factors[k].columns for k in which]) if columns is None else columns
+        others = self._beside(which)
+        own = own - own.mean(axis=0)
+        size = np.linalg.norm(own, axis=0)
+        left = own - _project(others, own)[0]
+        left[:, np.linalg.norm(left, axis=0) <= EVEN * np.maximum(size, 1e-300)] = 0.0
+        u, s, v = np.linalg.svd(left, full_matrices=False)
+        kept = s > 1e-7 * max(float(size.max(initial=0.0)), 1e-300)
+        inverse = v[kept].T / s[kept]
+        along = u[:, kept].T @ self.y
+        return Part(inverse @ along, inverse @ inverse.T, float(along @ along), int(kept.sum()))
+
+
+def _project(columns: Array, y: Array) -> tuple[Array, int]:
+    """The part of y in the space of columns, and the dimension of that space."""
+    if not columns.shape[1]:
+        return np.zeros_like(y), 0
+    columns = columns - columns.mean(axis=0)
+    size = np.linalg.norm(columns, axis=0)
+    columns = columns[:, size > 0] / size[size > 0]
+    u, s, _ = np.linalg.svd(columns, full_matrices=False)
+    u = u[:, s > 1e-7]
+    return u @ (u.T @ y), u.shape[1]
+
+
+def closeness(a: Factor, b: Factor) -> float:
+    """The largest squared correlation between anything that two factors can say."""
+    bases = [np.linalg.svd(f.columns - f.columns.mean(axis=0), full_matrices=False) for f in (a, b)]
+    (u, s, _), (w, t, _) = bases
+    both = u[:, s > 1e-7 * s.max(initial=0.0)].T @ w[:, t > 1e-7 * t.max(initial=0.0)]
+    return float(np.linalg.norm(both, 2) ** 2) if both.size else 0.0

@@ -1,0 +1,133 @@
+"""Simulated studies whose truth is known, as results in memory: grids and searches, with effects or with none."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from itertools import product
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from tradewind.columns import Array, Column, Columns
+from tradewind.folder import RunFolder
+from tradewind.pack import Value
+from tradewind.results import Results
+
+Config = dict[str, Value]
+
+
+@dataclass
+class Simulated:
+    """One study: its results, what is true of each config, and what sort it is."""
+
+    kind: str
+    configs: list[Config]
+    score: Array  # as measured
+    true: Callable[[Config], float]
+    sigma: float
+    seconds: Array | None = None
+    true_seconds: Callable[[Config], float] | None = None
+    effects: dict[str, Callable[[Value], float]] = field(default_factory=dict)  # marginal means, by name
+    pairs: set[frozenset[str]] = field(default_factory=set)  # that interact
+    repeats: int = 1
+
+
+def results_of(study: Simulated, folder: Path, lower: bool = False) -> Results:
+    """The study as results; nothing is written but the mark of a run folder."""
+    rows = len(study.configs)
+    names = list(study.configs[0])
+    columns = {name: Column.of([config[name] for config in study.configs]) for name in names}
+    groups = dict.fromkeys(names, "config")
+    columns |= {
+        "trial": Column(np.arange(rows, dtype=float), None, True), "repeat": Column(np.zeros(rows), None, True),
+        "state": Column(np.zeros(rows, np.int32), ["done"]), "purpose": Column(np.zeros(rows, np.int32), ["tune"]),
+        "finished": Column(np.arange(rows, dtype=float)),
+    }  # fmt: skip
+    groups |= dict.fromkeys(("trial", "repeat", "state", "purpose", "finished"), "record")
+    columns["loss" if lower else "accuracy"] = Column(-study.score if lower else study.score)
+    groups["loss" if lower else "accuracy"] = "scores"
+    if study.seconds is not None:
+        columns["wall_s"], groups["wall_s"] = Column(study.seconds), "times"
+    keys = np.column_stack([np.arange(rows, dtype=np.uint64)] * 2)
+    return Results(RunFolder.create(folder), Columns(folder, keys, np.zeros((rows, 2), np.int64), columns, groups))
+
+
+def grid(random: np.random.Generator, sizes: Sequence[int], repeats: int, ranges: Sequence[float],
+         sigma: float = 1.0, interaction: float = 0.0, texts: float = 0.3, shape: str = "any") -> Simulated:
+    """A full factorial; the effect of each name has this range, in standard deviations of the noise."""
+    levels, effects = {}, {}
+    for k, (size, wide) in enumerate(zip(sizes, ranges, strict=True)):
+        labels: list[Value] = [2.0**i for i in range(size)]
+        if random.random() < texts:
+            labels = [f"v{i}" for i in range(size)]
+        raw = random.uniform(size=size) if shape == "any" else np.arange(size, dtype=float)
+        raw = (raw - raw.min()) / np.ptp(raw) if size > 1 else raw
+        at = (raw - raw.mean()) * wide * sigma
+        levels[f"h{k}"] = labels
+        effects[f"h{k}"] = dict(zip(labels, at.tolist(), strict=True))
+    configs = [dict(zip(levels, values, strict=True)) for values in product(*levels.values())]
+    joint, pairs = {}, set()
+    if interaction and len(sizes) > 1:
+        pairs.add(frozenset(("h0", "h1")))
+        table = random.normal(size=(sizes[0], sizes[1]))
+        table -= table.mean(axis=0) + table.mean(axis=1)[:, None] - table.mean()
+        table *= interaction * sigma / max(np.abs(table).max(), 1e-9)
+        joint = {(a, b): float(table[i, j]) for i, a in enumerate(levels["h0"]) for j, b in enumerate(levels["h1"])}
+
+    def true(config: Config) -> float:
+        return 10 + sum(effects[n][v] for n, v in config.items()) + joint.get((config["h0"], config.get("h1")), 0.0)
+
+    means = np.array([true(config) for config in configs])
+    score = np.concatenate([means + sigma * random.normal(size=len(means)) for _ in range(repeats)])
+    order = random.permutation(len(score))
+    every = configs * repeats
+    return Simulated("grid", [every[i] for i in order], score[order], true, sigma,
+                     effects={n: e.__getitem__ for n, e in effects.items()}, pairs=pairs, repeats=repeats)  # fmt: skip
+
+
+def search(
+    random: np.random.Generator, sampler: str, trials: int, ranges: Sequence[float], sigma: float = 1.0,
+    curved: float = 0.5, categories: int = 0,
+) -> Simulated:  # fmt: skip
+    """A search by Optuna's sampler over a learning rate (logarithmic), further ranges, and texts at the end."""
+    import optuna
+
+    optuna.logging.set_verbosity(optuna.logging.ERROR)
+    seed = int(random.integers(2**31))
+    made = {"tpe": optuna.samplers.TPESampler(seed=seed), "random": optuna.samplers.RandomSampler(seed=seed)}
+    names = ["learning_rate", *(f"h{k}" for k in range(1, len(ranges)))]
+    effects: dict[str, Callable[[Value], float]] = {}
+    space: dict[str, optuna.distributions.BaseDistribution] = {}
+    for k, (name, wide) in enumerate(zip(names, ranges, strict=True)):
+        bent, peak = random.random() < curved, random.uniform(0.2, 0.8)
+        if k >= len(names) - categories:
+            texts = [f"v{i}" for i in range(3)]
+            space[name] = optuna.distributions.CategoricalDistribution(texts)
+            at = dict(zip(texts, (random.permutation(3) / 2 * wide * sigma).tolist(), strict=True))
+            effects[name] = at.__getitem__
+            continue
+        low, high = (1e-5, 1e-1) if not k else (0.0, 0.5)
+        space[name] = optuna.distributions.FloatDistribution(low, high, log=not k)
+        effects[name] = _slope(low, high, not k, wide * sigma, bent, float(peak))
+
+    def true(config: Config) -> float:
+        return 10 + sum(effects[n](v) for n, v in config.items())
+
+    study = optuna.create_study(direction="maximize", sampler=made[sampler])
+    configs, scores = [], []
+    for _ in range(trials):
+        trial = study.ask(space)
+        scores.append(true(trial.params) + sigma * random.normal())
+        study.tell(trial, scores[-1])
+        configs.append(dict(trial.params))
+    return Simulated(sampler, configs, np.array(scores), true, sigma, effects=effects)
+
+
+def _slope(low: float, high: float, log: bool, wide: float, bent: bool, peak: float) -> Callable[[Value], float]:
+    def at(value: Any) -> float:
+        place = (np.log(value / low) / np.log(high / low)) if log else (value - low) / (high - low)
+        return float(-wide * (place - peak) ** 2 / max(peak, 1 - peak) ** 2) if bent else float(wide * place)
+
+    return at
