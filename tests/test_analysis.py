@@ -181,7 +181,7 @@ def test_additive_effects_are_recovered_from_an_unbalanced_part_of_the_grid(tmp_
     assert list(main) == ["a", "b"]
     assert np.diff(main["a"].effects) == pytest.approx([2.5, 1.0], abs=1e-9)
     assert np.diff(main["b"].effects) == pytest.approx([-2.0], abs=1e-9)
-    assert [pair.share for pair in found.pairs] == [0.0]
+    assert (found.pairs, found.repeated) == ([], True)
     assert (found.residual, found.higher) == pytest.approx((0, 0), abs=1e-9)
 
 
@@ -190,7 +190,7 @@ def test_names_that_change_together_are_one_and_a_range_is_binned(tmp_path: Path
     configs = [{"rate": rate, "gpu": "ab"[n % 2], "devices": 1 + n % 2} for n, rate in enumerate(rates)]
     records = [trial(n, config, 10 * config["rate"]) for n, config in enumerate(configs)]
     found = effects(load(tmp_path, records), "score")
-    assert (found.aliases, found.binned) == ({"devices": "gpu"}, ["rate"])
+    assert (found.aliases, found.curves) == ({"devices": "gpu"}, ["rate"])
     share = {one.name: one.share for one in found.main}
     assert share["rate"] > 0.95
     assert share["gpu"] < 0.02
@@ -221,7 +221,7 @@ def test_the_pareto_front_holds_what_nothing_beats_in_both(tmp_path: Path) -> No
     assert varied(results) == ["a"]
 
 
-def test_noise_comes_from_repeats_then_neighbours_then_digits(tmp_path: Path) -> None:
+def test_noise_comes_from_repeats_then_neighbours_then_what_the_names_leave(tmp_path: Path) -> None:
     rng = np.random.default_rng(1)
     smooth = [trial(n, {"a": n}, 50 + 0.2 * n + float(rng.normal(0, 0.1)), 1.0 + n) for n in range(400)]
     found = noise(field_of(load(tmp_path, smooth), "wall_s"))
@@ -233,7 +233,14 @@ def test_noise_comes_from_repeats_then_neighbours_then_digits(tmp_path: Path) ->
     assert knee(field, noise(field)) is None
     few = [trial(n, {"a": "xyz"[n]}, [0.91, 0.9, 0.5][n], 3.0 - n) for n in range(3)]
     field = field_of(Results.load(write_run(tmp_path / "few", a=few)), "wall_s")
-    assert noise(field) == Noise(pytest.approx(0.01 / np.sqrt(12)), 1000, "rounding")
+    assert noise(field).source == "none"  # it was the digits written down, which say nothing about chance
+    assert plateau(field, noise(field)).tolist() == [0, 1, 2]
+    assert knee(field, noise(field)) is None
+    random = [trial(n, {"a": float(rng.uniform()), "b": float(rng.uniform())}, 0.0) for n in range(60)]
+    for one in random:
+        one["scores"] = {"score": one["config"]["a"] - one["config"]["b"] + float(rng.normal(0, 0.1))}
+    left = noise(field_of(Results.load(write_run(tmp_path / "random", a=random)), None))
+    assert (left.source, left.sigma) == ("names", pytest.approx(0.1, rel=0.3))
     assert plateau(field, Noise(0.01, 1000, "repeats")).tolist() == [0, 1]
     assert knee(field, Noise(0.01, 1000, "repeats")) == 1
 

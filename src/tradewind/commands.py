@@ -8,7 +8,6 @@ import shlex
 import shutil
 import sys
 from collections.abc import Sequence
-from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -202,7 +201,7 @@ def advise_command(run: Path, as_json: bool) -> str:
     results = Results.load(run)
     items = advise(results)
     if as_json:
-        return json.dumps([asdict(item) for item in items], indent=1)
+        return json.dumps([item.plain() for item in items], indent=1)
     beside = paper_beside(results, runs_beside(results))
     return "\n\n".join([advice_page(items).rstrip(), *([findings_page(beside).rstrip()] if beside else [])])
 

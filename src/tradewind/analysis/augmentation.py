@@ -7,6 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from tradewind.analysis.groups import cells, config_name, levels, numbers, summary, t_quantile, varied
+from tradewind.analysis.multiple import two_sided
 from tradewind.analysis.once import once
 from tradewind.columns import Array
 from tradewind.results import Results
@@ -24,6 +25,7 @@ class LiveAgainstAhead:
     ratio: float  # geometric mean over pairs
     low: float | None
     high: float | None
+    chance: float  # that so much is seen where there is no difference
     live_s: float  # an epoch, the median over pairs
     ahead_s: float
     prepare_s: float | None  # the longest seen: later trials find the prepared data on disk
@@ -47,11 +49,11 @@ def live_against_ahead(results: Results) -> LiveAgainstAhead | None:
     if not np.any(both):
         return None
     a, b = live.mean[both], ahead.mean[both]
-    ratio, low, high = _ratio(a, b)
+    ratio, low, high, chance = _ratio(a, b)
     prepare = _prepare_s(results, is_ahead, others.ids, len(others))[both]
     known, saved = not np.any(np.isnan(prepare)), float(np.sum(a - b))
     return LiveAgainstAhead(
-        measure, int(both.sum()), int((live.n + ahead.n)[~both].sum()), ratio, low, high,
+        measure, int(both.sum()), int((live.n + ahead.n)[~both].sum()), ratio, low, high, chance,
         float(np.median(a)), float(np.median(b)), float(np.median(prepare)) if known else None,
         float(np.sum(prepare)) / saved if known and saved > 0 else None,
     )  # fmt: skip
@@ -68,14 +70,16 @@ def _epoch_s(results: Results) -> tuple[str | None, Array]:
     return f"{name} / epochs", numbers(results, name) / numbers(results, epochs)
 
 
-def _ratio(live: Array, ahead: Array) -> tuple[float, float | None, float | None]:
-    """The geometric mean of the pairs' ratios and its confidence interval."""
+def _ratio(live: Array, ahead: Array) -> tuple[float, float | None, float | None, float]:
+    """The geometric mean of the pairs' ratios, its confidence interval, and how likely it is by chance."""
     logs = np.log(live / ahead)
     middle, n = float(np.mean(logs)), len(logs)
     if n < 2:
-        return float(np.exp(middle)), None, None
-    margin = t_quantile(CONFIDENCE, n - 1) * float(np.std(logs, ddof=1)) / n**0.5
-    return float(np.exp(middle)), float(np.exp(middle - margin)), float(np.exp(middle + margin))
+        return float(np.exp(middle)), None, None, 1.0
+    error = float(np.std(logs, ddof=1)) / n**0.5
+    margin = t_quantile(CONFIDENCE, n - 1) * error
+    chance = two_sided(middle / error, n - 1) if error > abs(middle) * 1e-9 else float(middle == 0)
+    return float(np.exp(middle)), float(np.exp(middle - margin)), float(np.exp(middle + margin)), chance
 
 
 def _prepare_s(results: Results, is_ahead: Array, ids: Array, size: int) -> Array:

@@ -1,8 +1,9 @@
 """Which hyperparameters change a value beyond chance, each beside all others, corrected for how many were asked.
 
-Every hyperparameter is a factor of one linear model (levels, or a curve where it is continuous). What a factor adds to
-all others is tested against the noise: that of repeats in a full factorial, else what the model leaves. The chances of
-all factors are corrected together (Holm), so that in pure noise a name is given in at most `NAMED` of studies.
+Every hyperparameter is a factor of one linear model (levels, or a curve where it is continuous). What a factor adds
+to all others is tested against the noise: what the model leaves, or that of repeats where a full factorial leaves
+more. The chances of all factors are corrected together (Holm), so that in pure noise a name is given in at most
+`NAMED` of studies.
 """
 
 from __future__ import annotations
@@ -15,12 +16,11 @@ import numpy as np
 from scipy.special import fdtrc, ndtri
 
 from tradewind.analysis.groups import SEEDS, combined, labels_of, levels, numbers
-from tradewind.analysis.linear import Factor, Model, Part, closeness, factor
+from tradewind.analysis.linear import Factor, Model, Part, as_factors, closeness, factor, same
 from tradewind.analysis.multiple import any_contrast, any_pair, contrast_quantile, holm, pair_quantile
 from tradewind.analysis.once import once
 from tradewind.columns import Array
 from tradewind.errors import Mistake
-from tradewind.measures import is_time
 from tradewind.pack import Value
 from tradewind.results import Results
 
@@ -64,7 +64,7 @@ class Causes:
     untested: dict[str, str]  # and why
     inseparable: list[tuple[str, ...]]
     dof: int
-    repeats: bool  # the noise is that between repeats
+    repeats: bool  # some config ran more than once
 
 
 @dataclass(frozen=True)
@@ -76,6 +76,7 @@ class _Asked:
     variance: float
     dof: int
     ranked: bool
+    repeated: bool
 
 
 @once
@@ -85,7 +86,7 @@ def causes(results: Results, value: str, share: float = 1.0) -> Causes:
     names, coded, untested = _names(results, rows)
     blocks = [f for name in names if name in labels_of(results) for f in [factor((name,), *coded[name], 1)] if f]
     asked = [name for name in names if name not in labels_of(results)]
-    factors, rest = _factors({name: coded[name] for name in asked}, len(y))
+    factors, rest = as_factors(_groups({name: coded[name] for name in asked}), len(y))
     untested |= rest
     empty = Causes(value, len(y), asked, [], untested, [], 0, False)
     if not factors or not np.any(y != y[0]):
@@ -95,19 +96,18 @@ def causes(results: Results, value: str, share: float = 1.0) -> Causes:
         exact = found.dof >= FEWEST
         return replace(empty, named=_exact(found) if exact else [], dof=found.dof)
     named, inseparable = _named(found, share)
-    repeats = found.dof != found.model.dof
-    return Causes(value, len(y), asked, named, untested, inseparable, found.dof, repeats)
+    return Causes(value, len(y), asked, named, untested, inseparable, found.dof, found.repeated)
 
 
 def _values(results: Results, value: str) -> tuple[Array, Array]:
     """The values of some trials (logarithms of times) and their rows."""
     measured = numbers(results, value)
-    rows = np.flatnonzero(~np.isnan(measured) & (not is_time(value) or measured > 0))
+    rows = np.flatnonzero(~np.isnan(measured) & (not results.is_time(value) or measured > 0))
     if not len(rows):
         raise Mistake(f"{results.folder.path}: no trial that is done has a value of {value}")
     if len(rows) > MOST_ROWS:
         rows = rows[np.linspace(0, len(rows) - 1, MOST_ROWS).round().astype(int)]
-    return np.log(measured[rows]) if is_time(value) else measured[rows], rows
+    return np.log(measured[rows]) if results.is_time(value) else measured[rows], rows
 
 
 Coded = dict[str, tuple[Array, list[Value]]]
@@ -126,37 +126,19 @@ def _names(results: Results, rows: Array) -> tuple[list[str], Coded, dict[str, s
     return list(coded), coded, {}
 
 
-def _factors(coded: Coded, rows: int) -> tuple[list[Factor], dict[str, str]]:
-    """Names that say the same are one factor; as simple a curve as the number of trials asks for."""
+def _groups(coded: Coded) -> dict[tuple[str, ...], tuple[Array, list[Value]]]:
+    """Names that always change together are one."""
     groups: list[list[str]] = []
-    for name, (codes, labels) in coded.items():
-        same = next((g for g in groups if _same(coded[g[0]], (codes, labels))), None)
-        if same:
-            same.append(name)
+    for name, column in coded.items():
+        alike = next((g for g in groups if same(coded[g[0]], column)), None)
+        if alike:
+            alike.append(name)
         else:
             groups.append([name])
-    for degree in (2, 1):
-        found = {tuple(g): factor(tuple(g), *coded[g[0]], degree) for g in groups}
-        columns = sum(f.columns.shape[1] for f in found.values() if f)
-        if rows >= 3 * (columns + 1):
-            break
-    untested = {name: "too many values" for g, f in found.items() if f is None for name in g}
-    return [f for f in found.values() if f], untested
+    return {tuple(group): coded[group[0]] for group in groups}
 
 
-def _same(one: tuple[Array, list[Value]], other: tuple[Array, list[Value]]) -> bool:
-    """Whether two names always change together; values that occur once each do so only in the same order."""
-    (codes, labels), (others, others_labels) = one, other
-    if len(labels) != len(others_labels):
-        return False
-    if 2 * len(labels) > len(codes) and len(labels) > 2:
-        return bool(np.array_equal(codes, others) or np.array_equal(codes, len(labels) - 1 - others))
-    return len(combined([(codes, len(labels)), (others, len(labels))], len(codes))[1]) == len(labels)
-
-
-def _asked(
-    y: Array, factors: list[Factor], blocks: list[Factor], coded: list[tuple[Array, list[Value]]]
-) -> _Asked:
+def _asked(y: Array, factors: list[Factor], blocks: list[Factor], coded: list[tuple[Array, list[Value]]]) -> _Asked:
     """The model and its noise: that between repeats where all configs of a grid were repeated."""
     model = Model(y, factors, blocks)
     scale = 1.4826 * float(np.median(np.abs(model.residuals)))
@@ -174,7 +156,7 @@ def _asked(
         misfit = (squares - within) / (dof - between) / (within / between) if within > 0 else np.inf
         if fdtrc(dof - between, between, misfit) < MISFIT:
             dof, squares = between, within
-    return _Asked(y, model, squares / dof if dof > 0 else 0.0, dof, ranked)
+    return _Asked(y, model, squares / dof if dof > 0 else 0.0, dof, ranked, between > 0)
 
 
 def _normal_scores(y: Array) -> Array:
@@ -202,7 +184,9 @@ def _named(found: _Asked, share: float) -> tuple[list[Cause], list[tuple[str, ..
         if p < NAMED and not stand_out & set(group):
             named.append(replace(cause, chance=p))
     named += _interactions(found, stand_out)
-    return named, [tuple(n for k in group for n in factors[k].names) for group in groups if not stand_out & set(group)]
+    return named, [
+        tuple(n for k in group for n in factors[k].names) for group in groups if not stand_out & set(group)
+    ]
 
 
 def _inseparable(factors: Sequence[Factor], parts: Sequence[Part]) -> list[list[int]]:

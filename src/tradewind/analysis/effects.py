@@ -3,24 +3,25 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import combinations
 from math import prod
 
 import numpy as np
 
 from tradewind.analysis.groups import SEEDS, combined, counted, levels, numbers
+from tradewind.analysis.linear import Model, as_factors, same
 from tradewind.analysis.once import once
 from tradewind.columns import Array
 from tradewind.errors import Mistake
 from tradewind.pack import Value
 from tradewind.results import Results
 
-MOST_LEVELS, BINS = 16, 8
+MOST_ROWS = 20_000  # of what is no full factorial; an even sample of these is enough
 BALANCED = "full factorial: classical sums of squares, the shares add up to 1"
 UNBALANCED = (
-    "not a full factorial: least squares; the share of a name is what it adds to all other names, that of a pair "
-    "what its cells explain of what the names leave, so the shares need not add up to 1"
+    "not a full factorial: least squares; the share of a name is what it adds to all others beyond what noise gives; "
+    "what names do together is not told apart from noise"
 )
 
 
@@ -52,13 +53,13 @@ class Effects:
     mean: float
     main: list[Main]
     pairs: list[Pair]
-    higher: float  # three and more together; with one trial per config also noise
+    higher: float  # three and more together; with one trial per config also noise; unless balanced, all the rest
     residual: float
     repeated: bool
     method: str
     importance: list[tuple[str, float]]  # main and half of each pair, the largest first
     aliases: dict[str, str]  # names that always change with another one, which stands for both
-    binned: list[str]
+    curves: list[str]  # continuous names, taken as a straight line or a parabola
     counts: dict[str, int]
 
 
@@ -83,21 +84,22 @@ def effects(results: Results, value: str, names: tuple[str, ...] | None = None) 
         raise Mistake(f"{results.folder.path}: no trial that is done has a value of {value}")
     wanted = names or [name for name in results.names("config") if name not in SEEDS]
     factors, aliases = _apart([factor for name in wanted if len(factor := _factor(results, name, kept)) > 1])
-    mean, binned = float(np.mean(measured[kept])), []
+    mean, curves = float(np.mean(measured[kept])), list[str]()
     y = measured[kept] - mean
     balanced = _balanced(factors, len(y))
-    if not balanced:
-        binned = [f.name for f in factors if _continuous(f)]
-        factors = [_in_bins(f) if _continuous(f) else f for f in factors]
-    main, pairs, mains_share = _classical(y, factors) if balanced else _least_squares(y, factors)
+    pairs = list[Pair]()
     within, repeated = _within(y, factors)
+    if balanced:
+        main, pairs, mains_share = _classical(y, factors)
+    else:
+        main, curves, mains_share = _least_squares(y, factors)
     residual = _share(within, y)
     rest = 1 - mains_share - sum(pair.share for pair in pairs) - residual
     higher = max(0.0, rest) if np.any(y) and abs(rest) > 1e-12 else 0.0
     weight = {one.name: one.share + sum(p.share for p in pairs if one.name in p.names) / 2 for one in main}
     return Effects(
         value, len(y), mean, main, pairs, higher, residual, repeated, BALANCED if balanced else UNBALANCED,
-        sorted(weight.items(), key=lambda item: -item[1]), aliases, binned, counted(results),
+        sorted(weight.items(), key=lambda item: -item[1]), aliases, curves, counted(results),
     )  # fmt: skip
 
 
@@ -112,9 +114,9 @@ def _apart(factors: list[Factor]) -> tuple[list[Factor], dict[str, str]]:
     left: list[Factor] = []
     aliases: dict[str, str] = {}
     for factor in factors:
-        same = next((f.name for f in left if len(f) == len(factor) and _cells([f, factor])[1] == len(f)), None)
-        if same:
-            aliases[factor.name] = same
+        alike = (f.name for f in left if same((f.codes, f.levels), (factor.codes, factor.levels)))
+        if name := next(alike, None):
+            aliases[factor.name] = name
         else:
             left.append(factor)
     return left, aliases
@@ -134,18 +136,6 @@ def _balanced(factors: list[Factor], rows: int) -> bool:
     ids, size = _cells(factors)
     count = np.bincount(ids)
     return size == prod(map(len, factors)) and bool(np.all(count == count[0]))
-
-
-def _continuous(factor: Factor) -> bool:
-    return len(factor) > MOST_LEVELS and all(type(x) in (int, float) for x in factor.levels)
-
-
-def _in_bins(factor: Factor) -> Factor:
-    """Eight bins with about equally many trials; each stands under its lowest value."""
-    below = np.cumsum(np.bincount(factor.codes)) - np.bincount(factor.codes)
-    bins = np.unique(below * BINS // len(factor.codes), return_inverse=True)[1]
-    first = np.unique(bins, return_index=True)[1]
-    return Factor(factor.name, bins[factor.codes], [factor.levels[k] for k in first])
 
 
 def _share(squares: float, y: Array) -> float:
@@ -181,33 +171,21 @@ def _classical(y: Array, factors: list[Factor]) -> tuple[list[Main], list[Pair],
     return main, pairs, sum(one.share for one in main)
 
 
-def _least_squares(y: Array, factors: list[Factor]) -> tuple[list[Main], list[Pair], float]:
-    """All names at once; the normal equations need only the counts of each pair of levels."""
-    counts = [np.bincount(f.codes) for f in factors]
-    square = [
-        [np.bincount(f.codes * len(g) + g.codes, minlength=len(f) * len(g)).reshape(len(f), len(g)) for g in factors]
-        for f in factors
-    ]
-    sums = [np.bincount(f.codes, y) for f in factors]
-    solved, explained = _solve(square, sums, list(range(len(factors))))
-    main, left = [], y.copy()
-    for k, f in enumerate(factors):
-        effect = solved[k] - np.sum(solved[k] * counts[k]) / len(y)
-        left -= effect[f.codes]
-        alone = explained - _solve(square, sums, [j for j in range(len(factors)) if j != k])[1]
-        main.append(Main(f.name, f.levels, effect.tolist(), counts[k].tolist(), max(0.0, _share(alone, y))))
-    left = left if left @ left > 1e-20 * (y @ y) else np.zeros_like(left)
-    pairs = [
-        Pair((f.name, g.name), _share(_between(left, f.codes * len(g) + g.codes), y))
-        for f, g in combinations(factors, 2)
-    ]
-    return main, pairs, _share(explained, y)
-
-
-def _solve(square: list[list[Array]], sums: list[Array], which: list[int]) -> tuple[list[Array], float]:
-    """The coefficients of some factors and the sum of squares that they explain."""
-    if not which:
-        return [], 0.0
-    right = np.concatenate([sums[k] for k in which])
-    found = np.linalg.lstsq(np.block([[square[j][k] for k in which] for j in which]).astype(float), right, None)[0]
-    return np.split(found, np.cumsum([len(sums[k]) for k in which])[:-1]), float(found @ right)
+def _least_squares(y: Array, factors: list[Factor]) -> tuple[list[Main], list[str], float]:
+    """All names at once in one linear model; shares are made smaller together where they add up to more than 1."""
+    rows = np.linspace(0, len(y) - 1, min(len(y), MOST_ROWS)).round().astype(int)
+    coded: dict[tuple[str, ...], tuple[Array, list[Value]]] = {(f.name,): (f.codes[rows], f.levels) for f in factors}
+    found, _ = as_factors(coded, len(rows))
+    model = Model(y[rows], found)
+    variance = model.squares / model.dof if model.dof > 0 else 0.0
+    main, total = [], float(model.y @ model.y)
+    for k, one in enumerate(found):
+        part = model.part([k])
+        share = max(0.0, part.squares - part.rank * variance) / total if total > 0 else 0.0
+        at = one.places @ part.coefficients if part.rank else np.zeros(len(one.places))
+        counts = np.bincount(coded[one.names[:1]][0]).tolist() if one.levels else [len(rows)] * len(at)
+        main.append(Main(one.names[0], one.labels, at.tolist(), counts, share))
+    every = sum(one.share for one in main)
+    main = [replace(one, share=one.share / max(1.0, every)) for one in main]
+    explained = 1 - variance * (len(rows) - 1) / total if total > 0 else 0.0
+    return main, [one.names[0] for one in found if not one.levels], max(0.0, explained)

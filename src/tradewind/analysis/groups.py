@@ -105,8 +105,17 @@ def config_name(results: Results, name: str) -> str | None:
 
 
 def labels_of(results: Results) -> set[str]:
-    """The hyperparameters that only name something, such as hardware: what they change is taken out, never weighed."""
+    """The hyperparameters that only name something, such as hardware: their effect is taken out, never weighed."""
     return set()
+
+
+def for_this_split(results: Results) -> str:
+    """What repeats of one config had in common where only their weights were drawn anew: "this split", or nothing."""
+    names = results.names()
+    if not len(results) or not {"seed", "data_seed"} <= set(names):
+        return ""
+    seeds, splits = (np.unique(results.column(name).astype(float)).size for name in ("seed", "data_seed"))
+    return "this split" if seeds > 1 and splits == 1 else ""
 
 
 def varied(results: Results) -> list[str]:

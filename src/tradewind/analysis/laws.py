@@ -83,6 +83,11 @@ class Model:
         lenders = [one for one in self.groups if one in self.scaled][:MOST_LENDERS]
         return [_borrowed(self._law(lender), self.groups[group]) for lender in lenders]
 
+    def counts(self, group: Group) -> list[int]:
+        """The device counts that the law of a group stands on."""
+        lenders = [group] if group in self.scaled or not self.scaled else [g for g in self.groups if g in self.scaled]
+        return max((sorted({row.devices for row in self.groups[one]}) for one in lenders), key=len)
+
     def _law(self, group: Group) -> Draws:
         if group not in self._own:
             self._own[group] = _law(self.groups[group])

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
+from tradewind.analysis.groups import combined
 from tradewind.columns import Array
 from tradewind.pack import Value
 
@@ -14,7 +15,7 @@ MOST_LEVELS = 16
 PER_LEVEL = 3  # trials that a level of a number needs to count as a level of its own
 EVEN = 1e-9  # below this share of itself, what is left of a column beside the others is rounding
 POSITIONS = (0.1, 0.5, 0.9)  # quantiles between which a continuous hyperparameter is compared
-WIDE = 30.0  # a positive number whose values differ by more is taken by its logarithm
+WIDE = 30.0  # positive numbers that differ by more may be meant by their logarithm
 
 
 @dataclass(frozen=True)
@@ -49,11 +50,36 @@ def factor(names: tuple[str, ...], codes: Array, labels: list[Value], degree: in
     return _with_gaps(names, codes, labels, known)
 
 
+def as_factors(
+    coded: Mapping[tuple[str, ...], tuple[Array, list[Value]]], rows: int
+) -> tuple[list[Factor], dict[str, str]]:
+    """All hyperparameters as factors, in curves as simple as few trials ask for; those left out and why."""
+    for degree in (2, 1):
+        found = {names: factor(names, *column, degree) for names, column in coded.items()}
+        columns = sum(f.columns.shape[1] for f in found.values() if f)
+        if rows >= 3 * (columns + 1):
+            break
+    untested = {name: "too many values" for names, f in found.items() if f is None for name in names}
+    return [f for f in found.values() if f], untested
+
+
+def same(one: tuple[Array, list[Value]], other: tuple[Array, list[Value]]) -> bool:
+    """Whether two names always change together; values that occur once each do so only in the same order."""
+    (codes, labels), (others, others_labels) = one, other
+    if len(labels) != len(others_labels):
+        return False
+    if 2 * len(labels) > len(codes) and len(labels) > 2:
+        return bool(np.array_equal(codes, others) or np.array_equal(codes, len(labels) - 1 - others))
+    return len(combined([(codes, len(labels)), (others, len(labels))], len(codes))[1]) == len(labels)
+
+
 def _scaled(labels: Sequence[Value]) -> Array:
-    """Numbers as they are mostly meant: by their logarithm where they span orders of magnitude; robustly from 0."""
+    """Numbers between 0 and 1 about their median: by their logarithm where that spreads them more evenly."""
     x = np.array(labels, dtype=float)
-    x = np.log(x) if x.min() > 0 and x.max() / x.min() > WIDE else x
-    return np.asarray(x - np.median(x)) / (np.ptp(x) or 1.0)
+    scales = [x, np.log(x)] if x.min() > 0 and x.max() / x.min() > WIDE else [x]
+    unit = [(scale - scale.min()) / (np.ptp(scale) or 1.0) for scale in scales]
+    evenest = min(unit, key=lambda scale: abs(float(np.mean(scale)) - 0.5))
+    return np.asarray(evenest - np.median(evenest))
 
 
 def _curve(names: tuple[str, ...], codes: Array, labels: list[Value], degree: int) -> Factor:

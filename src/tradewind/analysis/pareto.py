@@ -7,6 +7,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from tradewind.analysis.groups import Cells, Summary, cells, numbers, summary, t_quantile, varied
+from tradewind.analysis.linear import Model, factor
+from tradewind.analysis.multiple import best_quantile
 from tradewind.analysis.once import once
 from tradewind.columns import Array
 from tradewind.errors import Mistake
@@ -17,6 +19,12 @@ from tradewind.results import Results
 CONFIDENCE = 0.95
 FEWEST = 5  # differences or degrees of freedom that make a spread
 NORMAL_MAD = 0.67449  # the median of |x| of a standard normal x
+FEWEST_LEFT = 3  # degrees of freedom of what the hyperparameters leave
+MOST_FITTED = 2_000
+TYPICAL_TIME, BELIEVED = (
+    0.08,
+    3,
+)  # the noise of a time that is believed beforehand, and how many repeats that is worth
 
 
 @dataclass(frozen=True)
@@ -35,11 +43,25 @@ class Noise:
 
     sigma: float
     dof: int
-    source: str  # repeats, neighbours or rounding
+    source: str  # repeats, neighbours, names or none
 
-    def margin(self, n: Array | int, m: Array | int) -> Array:
-        """How far two equally good configs with n and m repeats may lie apart."""
-        return np.asarray(t_quantile(CONFIDENCE, self.dof) * self.sigma * np.sqrt(1 / n + 1 / m))
+    def behind(self, n: Array | int, m: Array | int, others: int, confidence: float = CONFIDENCE) -> Array:
+        """How far behind the best of so many others (n and m repeats) a config that is as good may come out."""
+        if self.source == "none":
+            return np.asarray(np.inf * np.sqrt(1 / n + 1 / m))
+        return np.asarray(best_quantile(confidence, others, self.dof) * self.sigma * np.sqrt(1 / n + 1 / m))
+
+
+@dataclass(frozen=True)
+class Pace:
+    """How much the logarithm of a time varies by chance: as much as is believed of any, and as repeats tell."""
+
+    sigma: float
+    dof: int
+
+    def margin(self, n: Array | int, m: Array | int, confidence: float = CONFIDENCE) -> Array:
+        """How far two equal times may lie apart."""
+        return np.asarray(t_quantile(confidence, self.dof) * self.sigma * np.sqrt(1 / n + 1 / m))
 
 
 @dataclass(frozen=True)
@@ -52,6 +74,19 @@ class Field:
     time_name: str | None
     time: Summary | None
     sign: float
+    pace: Pace | None = None
+
+    @property
+    def known(self) -> Array:
+        """The cells that have a score."""
+        return np.flatnonzero(self.score.n > 0)
+
+    def slower(self, a: int, b: int) -> bool:
+        """Whether config a takes longer than b beyond what times vary by chance."""
+        assert self.time is not None
+        assert self.pace is not None
+        ratio = np.log(self.time.mean[a] / self.time.mean[b])
+        return bool(ratio > self.pace.margin(int(self.time.n[a]), int(self.time.n[b])))
 
     def point(self, cell: int) -> Point:
         """One config as plain values."""
@@ -81,7 +116,18 @@ def field_of(results: Results, time: str | None, score: str | None = None) -> Fi
     seconds = numbers(results, time) if time else None
     times = None if seconds is None else summary(np.where(seconds > 0, seconds, np.nan), configs)
     down = lower if name == metric else lower_is_better(name)
-    return Field(configs, name, measured, time, times, -1.0 if down else 1.0)
+    pace = None if seconds is None else pace_of(seconds, configs)
+    return Field(configs, name, measured, time, times, -1.0 if down else 1.0, pace)
+
+
+def pace_of(seconds: Array, configs: Cells) -> Pace:
+    """The noise of times, from repeats and from what is believed beforehand."""
+    with np.errstate(divide="ignore", invalid="ignore"):
+        some = summary(np.log(np.where(seconds > 0, seconds, np.nan)), configs)
+    repeated = some.n > 1
+    dof = int(np.sum(some.n[repeated] - 1))
+    squares = float(np.sum(some.std[repeated] ** 2 * (some.n[repeated] - 1)))
+    return Pace(float(np.sqrt((squares + TYPICAL_TIME**2 * BELIEVED) / (dof + BELIEVED))), dof + BELIEVED)
 
 
 def front(field: Field) -> list[int]:
@@ -99,8 +145,8 @@ def noise(field: Field) -> Noise:
 
     From repeats where there are any. Else from neighbours: how far a config lies from the middle of the next
     ones on either side along one hyperparameter, all others equal; robustly, because a few steps are real.
-    Else from the digits that were written down. Only the better half of the configs counts as long as that is
-    enough, because poor ones scatter more and are not what is chosen between.
+    Else from what the sum of what each hyperparameter does leaves. Only the better half of the configs counts as
+    long as that is enough, because poor ones scatter more and are not what is chosen between.
     """
     quality, some = field.quality(), field.score
     good = quality >= np.nanmedian(quality)
@@ -112,10 +158,24 @@ def noise(field: Field) -> Noise:
             return Noise(float(np.sqrt(pooled)), dof, "repeats")
     for kept in (good, ~np.isnan(quality)):
         found = _beside(field, np.where(kept, quality, np.nan))
-        if len(found) >= FEWEST:
-            # Neighbouring differences share values, and a median of them is a third as precise as a variance.
-            return Noise(float(np.median(np.abs(found))) / NORMAL_MAD, max(1, len(found) // 3), "neighbours")
-    return Noise(_step(quality[~np.isnan(quality)]) / np.sqrt(12), 1_000, "rounding")
+        # Neighbouring differences share values, and a median of them is a third as precise as a variance.
+        if len(found) >= 3 * FEWEST:
+            return Noise(float(np.median(np.abs(found))) / NORMAL_MAD, len(found) // 3, "neighbours")
+    return _left_by_names(field)
+
+
+def _left_by_names(field: Field) -> Noise:
+    cells_ = field.known
+    cells_ = cells_[np.linspace(0, len(cells_) - 1, min(len(cells_), MOST_FITTED)).round().astype(int)]
+    for degree in (2, 1):
+        factors = []
+        for axis, (name, labels) in enumerate(zip(field.configs.names, field.configs.levels, strict=True)):
+            used, codes = np.unique(field.configs.codes[cells_, axis], return_inverse=True)
+            factors.append(factor((name,), codes.reshape(-1), [labels[k] for k in used], degree))
+        model = Model(field.quality()[cells_], [f for f in factors if f and f.columns.shape[1]])
+        if model.dof >= FEWEST_LEFT and None not in factors:
+            return Noise(float(np.sqrt(model.squares / model.dof)), model.dof, "names")
+    return Noise(float("nan"), 0, "none")
 
 
 def _beside(field: Field, quality: Array) -> Array:
@@ -136,24 +196,22 @@ def _beside(field: Field, quality: Array) -> Array:
     return np.asarray(joined[~np.isnan(joined)])
 
 
-def _step(values: Array) -> float:
-    """One unit of the last decimal that the values are written with."""
-    decimals = next((d for d in range(16) if np.all(np.abs(np.round(values, d) - values) < 1e-12)), 16)
-    return float(10.0**-decimals)
-
-
-def plateau(field: Field, chance: Noise) -> Array:
-    """The cells whose score noise can't tell from the best."""
-    best, quality = field.best(), field.quality()
-    with np.errstate(invalid="ignore", divide="ignore"):
-        near = quality[best] - quality <= chance.margin(field.score.n[best], field.score.n)
-    near[best] = True
-    return np.flatnonzero(near & ~np.isnan(quality))
+def plateau(field: Field, chance: Noise, confidence: float = CONFIDENCE) -> Array:
+    """The cells that may be the best (Hsu's comparisons with the best): the best is among them so often."""
+    best, quality, known = field.best(), field.quality(), field.known
+    gap = quality[best] - quality[known]
+    near = gap <= chance.behind(field.score.n[best], field.score.n[known], len(known) - 1, confidence)
+    return np.asarray(known[near | (known == best)])
 
 
 def knee(field: Field, chance: Noise) -> int | None:
-    """The quickest config of the plateau: what reaches soonest a score that can't be told from the best."""
-    cells_ = plateau(field, chance)
-    if field.time is None or np.all(np.isnan(field.time.mean[cells_])):
+    """The quickest config of the plateau; of those that take as long as far as can be told, the best."""
+    if field.time is None or chance.source == "none":
         return None
-    return int(cells_[np.nanargmin(field.time.mean[cells_])])
+    near = plateau(field, chance)
+    near = near[~np.isnan(field.time.mean[near])]
+    if not len(near):
+        return None
+    quickest = int(near[np.argmin(field.time.mean[near])])
+    close = [int(cell) for cell in near if not field.slower(int(cell), quickest)]
+    return max(close, key=lambda cell: field.quality()[cell])

@@ -21,6 +21,7 @@ from tradewind.results import Results
 Found = dict[str, Any]
 
 PAYS = 0.05
+FEWEST_COUNTS = 3  # device counts from which it is said whether more of them pay
 TO_TARGET = "time_to_target_s"
 BY_EPOCHS = ("wall_s", "train_s")
 
@@ -54,6 +55,10 @@ class Forecast:
     def law(self, row: Timed) -> EpochsToTarget | None:
         """What is known of the epochs that this config needs."""
         return self.targets.get((row.learning, row.rule))
+
+    def counts(self, row: Timed) -> list[int]:
+        """The device counts from which the law of this config is known: its own, or those of who lends it."""
+        return self.model.counts(self.group(row))
 
     def group(self, row: Timed) -> Group:
         """Whose times are one law; until a target all that is learned from counts, unless epochs tell it."""
@@ -128,7 +133,11 @@ def table(found: Forecast, same: Sequence[Timed], devices: Sequence[int]) -> Fou
     doubled = [2**k for k in range(most.bit_length())]
     tried = {count: found.seconds(one, count).seconds for count in sorted({*doubled, *devices, most})}
     enough = [n for n in tried if n < most and min(tried[m] for m in tried if m > n) > (1 - PAYS) * tried[n]]
-    return {"config": one.config, "rows": rows, "enough_devices": enough[0] if enough else None, "tried_to": most}
+    verdict = len(found.counts(one)) >= FEWEST_COUNTS
+    return {
+        "config": one.config, "rows": rows, "enough_devices": enough[0] if enough and verdict else None,
+        "tried_to": most, "verdict": verdict,
+    }  # fmt: skip
 
 
 @dataclass(frozen=True)

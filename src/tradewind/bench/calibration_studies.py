@@ -38,24 +38,32 @@ def results_of(study: Simulated, folder: Path, lower: bool = False) -> Results:
     """The study as results; nothing is written but the mark of a run folder."""
     rows = len(study.configs)
     names = list(study.configs[0])
-    columns = {name: Column.of([config[name] for config in study.configs]) for name in names}
-    groups = dict.fromkeys(names, "config")
+    columns = {f"config.{name}": Column.of([config[name] for config in study.configs]) for name in names}
+    groups = dict.fromkeys(columns, "config")
     columns |= {
         "trial": Column(np.arange(rows, dtype=float), None, True), "repeat": Column(np.zeros(rows), None, True),
         "state": Column(np.zeros(rows, np.int32), ["done"]), "purpose": Column(np.zeros(rows, np.int32), ["tune"]),
         "finished": Column(np.arange(rows, dtype=float)),
     }  # fmt: skip
     groups |= dict.fromkeys(("trial", "repeat", "state", "purpose", "finished"), "record")
-    columns["loss" if lower else "accuracy"] = Column(-study.score if lower else study.score)
-    groups["loss" if lower else "accuracy"] = "scores"
+    score = "scores.loss" if lower else "scores.accuracy"
+    columns[score], groups[score] = Column(-study.score if lower else study.score), "scores"
     if study.seconds is not None:
-        columns["wall_s"], groups["wall_s"] = Column(study.seconds), "times"
+        columns["times.wall_s"], groups["times.wall_s"] = Column(study.seconds), "times"
     keys = np.column_stack([np.arange(rows, dtype=np.uint64)] * 2)
     return Results(RunFolder.create(folder), Columns(folder, keys, np.zeros((rows, 2), np.int64), columns, groups))
 
 
-def grid(random: np.random.Generator, sizes: Sequence[int], repeats: int, ranges: Sequence[float],
-         sigma: float = 1.0, interaction: float = 0.0, texts: float = 0.3, shape: str = "any") -> Simulated:
+def grid(
+    random: np.random.Generator,
+    sizes: Sequence[int],
+    repeats: int,
+    ranges: Sequence[float],
+    sigma: float = 1.0,
+    interaction: float = 0.0,
+    texts: float = 0.3,
+    shape: str = "any",
+) -> Simulated:
     """A full factorial; the effect of each name has this range, in standard deviations of the noise."""
     levels, effects = {}, {}
     for k, (size, wide) in enumerate(zip(sizes, ranges, strict=True)):
@@ -77,14 +85,17 @@ def grid(random: np.random.Generator, sizes: Sequence[int], repeats: int, ranges
         joint = {(a, b): float(table[i, j]) for i, a in enumerate(levels["h0"]) for j, b in enumerate(levels["h1"])}
 
     def true(config: Config) -> float:
-        return 10 + sum(effects[n][v] for n, v in config.items()) + joint.get((config["h0"], config.get("h1")), 0.0)
+        alone = sum(effects[name][value] for name, value in config.items())
+        return float(10 + alone + joint.get((config["h0"], config.get("h1")), 0.0))
 
     means = np.array([true(config) for config in configs])
     score = np.concatenate([means + sigma * random.normal(size=len(means)) for _ in range(repeats)])
     order = random.permutation(len(score))
     every = configs * repeats
-    return Simulated("grid", [every[i] for i in order], score[order], true, sigma,
-                     effects={n: e.__getitem__ for n, e in effects.items()}, pairs=pairs, repeats=repeats)  # fmt: skip
+    return Simulated(
+        "grid", [every[i] for i in order], score[order], true, sigma,
+        effects={n: e.__getitem__ for n, e in effects.items()}, pairs=pairs, repeats=repeats,
+    )  # fmt: skip
 
 
 def search(

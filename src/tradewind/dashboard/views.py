@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -210,4 +210,4 @@ def error_of(results: Results, trial: int) -> Json:
 
 def advice_view(feed: Feed) -> Json:
     """What the run says about how to train, as `tradewind advise`."""
-    return {"advice": [asdict(item) for item in advise(feed.ready())]}
+    return {"advice": [item.plain() for item in advise(feed.ready())]}

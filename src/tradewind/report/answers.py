@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from tradewind.analysis.augmentation import LiveAgainstAhead
-from tradewind.analysis.effects import Effects
+from tradewind.analysis.effects import BALANCED, Effects
 from tradewind.analysis.prediction import ScalingCurve
 from tradewind.analysis.series import described, value_text
 from tradewind.analysis.shares import TimeShares
@@ -44,8 +44,12 @@ def effects_figure(found: Sequence[Effects]) -> Drawing:
 def _sources(one: Effects) -> dict[str, float]:
     shares = {main.name: main.share for main in one.main}
     shares |= {" × ".join(pair.names): pair.share for pair in one.pairs}
-    rest = "three and more together" if one.repeated else "three and more together, and noise"
-    return shares | {rest: one.higher, "between repeats": one.residual}
+    repeats = {"between repeats": one.residual} if one.repeated else {}
+    if one.method != BALANCED:
+        rest = "names together, and noise" if not one.repeated else "names together"
+    else:
+        rest = "three and more together" if one.repeated else "three and more together, and noise"
+    return shares | {rest: one.higher} | repeats
 
 
 def shares_figure(by: str, bars: Sequence[TimeShares]) -> Drawing:

@@ -9,9 +9,11 @@ from dataclasses import dataclass
 import numpy as np
 
 from tradewind.analysis.augmentation import live_against_ahead
+from tradewind.analysis.causes import causes
 from tradewind.analysis.costs import time_name
 from tradewind.analysis.effects import effects
 from tradewind.analysis.groups import level_counts
+from tradewind.analysis.matters import OF_SCORE, OF_TIME
 from tradewind.analysis.prediction import forecast, scaling_curves
 from tradewind.analysis.series import caption, curves, front, heat, series
 from tradewind.analysis.shares import time_shares
@@ -139,9 +141,16 @@ def _effects(view: View) -> Drawn:
     found = [effects(view.results, measure) for measure in (view.cost, view.score) if measure]
     found = [one for one in found if one.main and any(part.share > 0 for part in one.main)]
     if found:
-        ways = " ".join(f"{one.value}: {one.method}." for one in found)
+        ways = " ".join(f"{one.value}: {one.method}. {_beyond_chance(view, one.value)}" for one in found)
         note = f"How much of the variance each hyperparameter, and each pair beyond its two names, explains. {ways}"
         yield "What matters", note, effects_figure(found)
+
+
+def _beyond_chance(view: View, value: str) -> str:
+    """Which of the shares are more than chance makes, by the rule of `advise`."""
+    part = OF_TIME if view.results.is_time(value) else OF_SCORE
+    named = [" and ".join(cause.names) for cause in causes(view.results, value, part).named]
+    return f"More than chance makes: {', '.join(named)}." if named else "None of these is more than chance makes."
 
 
 def _shares(view: View) -> Drawn:
