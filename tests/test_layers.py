@@ -33,7 +33,7 @@ LAYERS = [
     ["results"],
     ["counting"],
     ["reading"],
-    ["columns", "table", "foreign"],
+    ["columns", "table", "foreign", "progress"],
     ["journal", "claims"],
     ["folder", "extension"],
     ["study"],

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import textwrap
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +11,9 @@ import pytest
 from conftest import Cli, WriteStudy
 from test_results import Record, record, write_run
 
+from tradewind.dashboard.feed import Feed
+from tradewind.dashboard.runs import summary
+from tradewind.journal import Reading
 from tradewind.results import Results
 from tradewind.schedule.trials import Trials
 from tradewind.study import Study
@@ -81,3 +85,52 @@ def test_check_says_how_many_trials_finish(
     assert Trials(Study.load(path)).finishing() == 2 * finishing
     said = f"  halving    at least {2 * finishing} of {2 * search['trials']} trials train to the end, the others are"
     assert said in command("check", "study.json").stdout
+
+
+def test_terminal_status_and_page_count_the_epochs_of_a_search_that_prunes(
+    write_study: WriteStudy, command: Cli, tmp_path: Path
+) -> None:
+    """The function asks for the status of its own run whenever it has trained."""
+    work = """
+        import json, time
+        from pathlib import Path
+        from tradewind.analysis.status import status
+        from tradewind.folder import RunFolder
+
+        def f(config, trial):
+            folder = RunFolder.open(trial.folder.parent.parent)
+            at = trial.folder / "at"
+            first = int(at.read_text()) if at.exists() else 0
+            for epoch in range(first + 1, 11):
+                trial.report(epoch, loss=config["x"] + 1 / epoch)
+                at.write_text(str(epoch))
+                if trial.should_stop():
+                    break
+            with open("said", "a") as file:
+                file.write(json.dumps({**status(folder), "now": time.time()}) + "\\n")
+            return {"loss": config["x"] + 1 / epoch}
+    """
+    content = {
+        "name": "s", "workload": "work:f", "space": {"x": {"low": 0.0, "high": 1.0}}, "fixed": {"epochs": 10},
+        "search": {"method": "random", "halving": "asha", "trials": 9, "metric": "loss"},
+    }  # fmt: skip
+    write_study(content, textwrap.dedent(work))
+    ended = command("run", "study.json", "--out", "run", "--engine", "serial").stderr.splitlines()[-1]
+    said = [json.loads(line) for line in Path("said").read_text().splitlines()]
+    assert said[0]["epochs"] == {"done": 0, "expected": 9 + 3 * 2 + 6 + 1}
+    assert said[0]["eta_s"] is None
+    (line, *_) = [
+        line for _, line in Reading(next(Path("run/journal").iterdir())).lines() if line["kind"] == "started"
+    ]
+    for one in said[1:]:
+        done, expected = one["epochs"].values()
+        assert 0 < done < expected <= 60
+        assert one["eta_s"] == pytest.approx((one["now"] - line["at"]) * (expected - done) / done, rel=0.3, abs=0.06)
+    trained = sum(record["epochs_run"] for record in Results.load("run").records())
+    status = json.loads(command("status", "run", "--json").stdout)
+    assert status["epochs"] == {"done": trained, "expected": trained}
+    assert status["eta_s"] == 0.0
+    assert f"9/9 · {trained} of {trained} epochs · " in ended
+    feed = Feed(Path("run"), "run")
+    feed.poll()
+    assert (summary(feed)["epochs"], summary(feed)["eta_s"]) == (status["epochs"], 0.0)

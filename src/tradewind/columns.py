@@ -153,6 +153,11 @@ class Columns:
     def _reread(self, name: str) -> Column:
         return Column.of([lined_up([self.record(row)]).get(name, [None])[0] for row in range(len(self))])
 
+    def by_journal(self) -> dict[str, int]:
+        """How many records each journal has."""
+        counts = np.bincount(self.places[:, 0], minlength=len(self.journals)) if len(self) else np.zeros(0, int)
+        return dict(zip(self.journals, counts.tolist(), strict=False))
+
     def record(self, row: int) -> Record:
         """The whole record, read from its journal again."""
         number, offset = self.places[row]

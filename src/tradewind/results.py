@@ -152,6 +152,10 @@ class Results:
         """How far each journal was read."""
         return dict(self._all.ends)
 
+    def by_journal(self) -> dict[str, int]:
+        """How many records each journal has."""
+        return self._all.by_journal()
+
     def attempts(self) -> dict[str, int]:
         """How often each trial that only failed has been tried."""
         if not len(self._all):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from typing import Any
 
 import numpy as np
@@ -10,6 +11,7 @@ from tradewind.claims import owner_gone
 from tradewind.errors import Mistake
 from tradewind.folder import RunFolder
 from tradewind.journal import Record, owner_of, unfinished
+from tradewind.progress import epochs_of, progress_of
 from tradewind.results import Results
 from tradewind.schedule.trials import Trials
 from tradewind.study import Study
@@ -19,13 +21,17 @@ def status(folder: RunFolder) -> dict[str, Any]:
     """Done, running, pruned, stopped, failed, left, and the expected time to the end, as plain values."""
     results = Results.load(folder.path)
     running, jobs = _running(folder)
+    epochs = epochs_of(folder)
     counts = results.counts()
     total, exact = _total(folder, len(results))
-    left = max(0, total - sum(counts.values()) - len(running))
+    ended = sum(counts.values())
+    left = max(0, total - ended - len(running))
+    far = progress_of(folder, total, ended, results.by_journal(), jobs, time.time(), epochs)
     return {
         "folder": str(folder.path), "name": folder.edition().get("study", {}).get("name", ""),
         "trials": total, "exact": exact, **counts, "running": len(running), "left": left,
-        "eta_s": _eta_s(results, left + len(running), len(running)), "jobs": jobs, "in_progress": running,
+        "epochs": {"done": far.done, "expected": far.expected} if epochs else None,
+        "eta_s": None if far.left_s is None else round(far.left_s, 1), "jobs": len(jobs), "in_progress": running,
         "duplicates": results.duplicates, "skipped_lines": results.skipped_lines, "best": _best(results),
         "caveat": results.caveat,
     }  # fmt: skip
@@ -43,24 +49,15 @@ def _total(folder: RunFolder, ended: int) -> tuple[int, bool]:
         return ended, False  # the user's module is not here; what has ended is still known
 
 
-def _running(folder: RunFolder) -> tuple[list[Record], int]:
+def _running(folder: RunFolder) -> tuple[list[Record], set[str]]:
     found: dict[str, Record] = {}
-    jobs = 0
+    jobs: set[str] = set()
     for path in folder.journals.glob("*.jsonl"):
         if owner_gone(folder.owner(owner_of(path))):
             continue
-        jobs += 1
+        jobs.add(owner_of(path))
         found |= {line["key"]: line for line in unfinished(path)}
     return list(found.values()), jobs
-
-
-def _eta_s(results: Results, left: int, at_once: int) -> float | None:
-    """From the median time of what has ended; None where nothing has, or nothing runs."""
-    if not left:
-        return 0.0
-    if not len(results) or not at_once:
-        return None
-    return round(typical_s(results) * left / at_once, 1)
 
 
 def typical_s(results: Results) -> float:

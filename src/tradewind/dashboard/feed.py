@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections import deque
+from collections import Counter, deque
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +23,7 @@ from tradewind.errors import Mistake, TradewindError
 from tradewind.folder import RunFolder
 from tradewind.journal import Record, decode, is_record, owner_of
 from tradewind.pack import FINAL
+from tradewind.progress import Epochs, Progress, epochs_of, progress_of
 from tradewind.reading import read
 from tradewind.results import Results
 
@@ -55,6 +56,7 @@ class Feed:
         self.best: tuple[float, int] | None = None
         self.metric, self.lower = "", False
         self.edition: dict[str, Any] = {}
+        self.epochs: Epochs | None = None
         self.curves = CurveIndex(self.folder)
         self._columns = Columns(self.folder.journals)
         self._tails: dict[str, Tail] = {}
@@ -71,6 +73,14 @@ class Feed:
         if not self.edition:
             return sum(self.counts.values()), True
         return self.edition.get("trials"), bool(self.edition.get("exact"))
+
+    def progress(self) -> Progress:
+        """How far the run is, as `tradewind status` says."""
+        ended, by_journal = sum(self.counts.values()), Counter(self._columns.by_journal())
+        by_journal.update(journal for journal, _, _ in self._pending)
+        total = self.total[0]
+        total = ended if total is None else total
+        return progress_of(self.folder, total, ended, by_journal, self.jobs, time.time(), self.epochs)
 
     @property
     def bytes_read(self) -> int:
@@ -154,6 +164,7 @@ class Feed:
     def _study(self) -> None:
         with self.lock:
             self.edition = self.folder.edition()
+            self.epochs = epochs_of(self.folder)
             self._results = None
             self.version += 1
 

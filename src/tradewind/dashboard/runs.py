@@ -75,14 +75,16 @@ def summary(feed: Feed) -> dict[str, Any]:
         counts, ended = dict(feed.counts), sum(feed.counts.values())
         total, exact = feed.total
         left = None if total is None else max(0, total - ended)
-        typical_s = _typical_s(feed)
+        typical_s, far = _typical_s(feed), feed.progress()
         written = max((span.finished for span in feed.spans), default=0.0)
         written = max([written, *(max(one.at, one.heard) for one in feed.running.values())])
         return {
             "name": feed.name, "folder": str(feed.path), "study": feed.edition.get("study", {}).get("name", ""),
             "state": _state(feed, left), "error": feed.error, "version": feed.version, "changed": feed.changed,
             "trials": total, "exact": exact, **counts, "running": len(feed.running), "left": left,
-            "jobs": len(feed.jobs), "eta_s": _eta_s(feed, left, typical_s), "last_at": written or None,
+            "jobs": len(feed.jobs), "eta_s": far.left_s and round(far.left_s, 1),
+            "epochs": {"done": far.done, "expected": far.expected} if feed.epochs else None,
+            "last_at": written or None,
             "stale_after_s": max(STALE_S, 5 * typical_s), "damaged": feed.damaged,
             "metric": feed.metric, "best": feed.best and {"value": feed.best[0], "trial": feed.best[1]},
             "caveat": caveat(feed.counts),
@@ -102,11 +104,3 @@ def _state(feed: Feed, left: int | None) -> str:
 def _typical_s(feed: Feed) -> float:
     spans = sorted(span.finished - span.started for span in feed.spans)
     return spans[len(spans) // 2] if spans else 0.0
-
-
-def _eta_s(feed: Feed, left: int | None, typical_s: float) -> float | None:
-    """From the median time of the latest trials, as `tradewind status` does."""
-    if left == 0:
-        return 0.0
-    at_once = len(feed.running)
-    return round(typical_s * left / at_once, 1) if left and at_once and feed.spans else None

@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 import time
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 from rich.console import Console, Group
@@ -15,8 +16,10 @@ from rich.text import Text
 
 from tradewind.analysis.status import duration
 from tradewind.column_names import measured
+from tradewind.folder import RunFolder
 from tradewind.journal import Record
 from tradewind.pack import Trial
+from tradewind.progress import Progress, epochs_of, portion
 from tradewind.run import Quiet, Watch
 
 LINE_S = 1.0  # at most one line in this time, so that a log of a million trials stays readable
@@ -41,6 +44,8 @@ class Tally:
         self.plan = plan
         self.counts: dict[str, int] = dict(plan["counts"])
         self.began, self.here = time.monotonic(), 0
+        self.epochs = epochs_of(RunFolder(Path(plan["folder"])))
+        self._before: int | None = None
         self.best: tuple[float, int] | None = None
 
     def count(self, record: Record) -> None:
@@ -62,15 +67,25 @@ class Tally:
 
     def summary(self) -> str:
         """Done, failed, best so far and the expected time to the end, in one line."""
-        total = self.plan["trials"]
+        total, far = self.plan["trials"], self.progress()
         parts = [f"{self.ended}/{'' if self.plan['exact'] else '≈'}{total}"]
+        parts += [f"{portion(far.done, far.expected)} epochs"] if far.unit == "epochs" else []
         parts += [f"{count} {state}" for state, count in self.counts.items() if state != "done" and count]
         if self.best:
             parts.append(f"best {self.plan['metric'] or 'score'} {self.best[0]:.4g} (trial {self.best[1]})")
-        if self.here and total > self.ended:
-            left_s = (time.monotonic() - self.began) / self.here * (total - self.ended)
-            parts.append(f"{duration(left_s)} left")
+        if far.left_s:
+            parts.append(f"{duration(far.left_s)} left")
         return " · ".join(parts)
+
+    def progress(self) -> Progress:
+        """How far the run is."""
+        worked_s = time.monotonic() - self.began
+        if self.epochs is None:
+            return Progress("trials", self.ended, self.plan["trials"], self.here, worked_s)
+        self.epochs.read()
+        if self._before is None:  # this is the first look, before any trial has begun
+            self._before = sum(self.epochs.by_owner.values())
+        return self.epochs.progress(self.ended >= self.plan["trials"], self._before, worked_s)
 
     def heading(self) -> str:
         """What is about to happen."""
@@ -164,7 +179,8 @@ class Terminal(Tally):
         self._live.console.print(Text(self.summary()))
 
     def _draw(self) -> Group:
-        bar = ProgressBar(total=max(1, self.plan["trials"]), completed=self.ended, width=40)
+        far = self.progress()
+        bar = ProgressBar(total=max(1, far.expected), completed=far.done, width=40)
         top = Table.grid(padding=(0, 1))
         top.add_row(bar, Text(self.summary()))
         rows = [

@@ -10,6 +10,7 @@ from tradewind.analysis.status import duration
 from tradewind.cluster.slurm import queue_lines
 from tradewind.folder import RunFolder
 from tradewind.journal import Record
+from tradewind.progress import portion
 from tradewind.results import Best, Results
 
 MOST_LOG = 20_000
@@ -70,6 +71,7 @@ def status_page(found: dict[str, Any]) -> str:
         f"  failed   {found['failed']:,}",
         f"  running  {found['running']:,} in {found['jobs']} jobs",
         f"  left     {found['left']:,}, expected {eta}",
+        *([f"  epochs   {portion(**found['epochs'])}"] if found["epochs"] else []),
     ]
     for line in found["in_progress"][:16]:
         scores = " ".join(f"{name} {value:.4g}" for name, value in line["scores"].items() if value is not None)

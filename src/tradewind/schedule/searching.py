@@ -117,7 +117,7 @@ class Searching:
             self._journal.asked(
                 {
                     "key": trial.key, "number": proposal.number, "values": proposal.values, "until": proposal.until,
-                    "at": time.time(),
+                    "epochs": self.search.epochs, "at": time.time(),
                 }
             )  # fmt: skip
 

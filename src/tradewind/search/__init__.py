@@ -98,6 +98,11 @@ class Search(Protocol):
         ...
 
     @property
+    def epochs(self) -> int | None:
+        """How many epochs all repeats will have trained, by what is known; None: it prunes nothing."""
+        ...
+
+    @property
     def why(self) -> str:
         """Why it is over before as many configs as were wanted were tried, or nothing."""
         ...

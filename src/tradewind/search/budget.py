@@ -46,6 +46,10 @@ class Budget:
             return math.inf
         return self._epochs - sum(self._trained.values()) - pending * self._repeats
 
+    def at_most(self, epochs: int) -> int:
+        """So many epochs of one repeat each for all repeats, or what the budget allows."""
+        return min(epochs * self._repeats, self._epochs or epochs * self._repeats)
+
     def cost(self, epochs: int) -> int:
         """What a config takes of the budget to train so many epochs."""
         return epochs * self._repeats
@@ -95,6 +99,11 @@ class Limited:
     def over(self) -> bool:
         """Whether nothing will be asked any more."""
         return bool(self._budget.spent) or self._search.over
+
+    @property
+    def epochs(self) -> int | None:
+        """None: it prunes nothing."""
+        return None
 
     @property
     def why(self) -> str:

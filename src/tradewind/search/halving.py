@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from tradewind.errors import StudyError
@@ -26,6 +26,7 @@ class Ladder:
     rungs: tuple[int, ...]
     brackets: tuple[int, ...]  # of trials 0, 1, 2 …, over and over
     eta: int
+    most: int  # epochs
 
     def bracket(self, number: int) -> int:
         """The bracket of a trial."""
@@ -33,11 +34,27 @@ class Ladder:
 
     def finishing(self, configs: int) -> int:
         """How many of so many configs are trained to their end at least, if none fails."""
+        left = len(self.rungs)
+        return max(1, sum(n // int(self.eta ** (left - bracket)) for bracket, n in self._sizes(configs).items()))
+
+    def epochs(self, configs: int, reached: Mapping[int, Sequence[int]]) -> int:
+        """How many epochs so many configs train in all; `reached`: those of every bracket that are known."""
+        total = finished = top = 0
+        for bracket, reaching in self._sizes(configs).items():
+            before = 0
+            for stage in (*self.rungs[bracket:], self.most):
+                if before:  # of those that were there, one in eta goes on, or more have gone already
+                    reaching = max(reaching // self.eta, sum(epoch >= stage for epoch in reached.get(bracket, ())))
+                total += reaching * (stage - before)
+                before, top = stage, max(top, stage if reaching else 0)
+            finished += reaching
+        return total if finished else total + self.most - top
+
+    def _sizes(self, configs: int) -> Counter[int]:
+        """How many of so many configs each bracket has."""
         whole, rest = divmod(configs, len(self.brackets))
         counts = Counter({bracket: n * whole for bracket, n in Counter(self.brackets).items()})
-        counts += Counter(self.brackets[:rest])
-        left = len(self.rungs)
-        return max(1, sum(n // int(self.eta ** (left - bracket)) for bracket, n in counts.items()))
+        return counts + Counter(self.brackets[:rest])
 
     def after(self, number: int, epoch: int, most: int) -> int | None:
         """The epoch of the next rung after some epochs; None: there is none before the last epoch."""
@@ -51,11 +68,11 @@ def ladder(min_epochs: int, most_epochs: int, eta: int, hyperband: bool) -> Ladd
     while (rung := min_epochs * eta ** len(rungs)) < most_epochs:
         rungs.append(rung)
     if not hyperband:
-        return Ladder(tuple(rungs), (0,), eta)
+        return Ladder(tuple(rungs), (0,), eta, most_epochs)
     # a bracket that trains its configs longer from the start gets fewer of them: all cost about the same
     top = len(rungs)
     shares = [-(-(top + 1) * eta ** (top - skipped) // (top - skipped + 1)) for skipped in range(top + 1)]
-    return Ladder(tuple(rungs), _dealt(shares), eta)
+    return Ladder(tuple(rungs), _dealt(shares), eta, most_epochs)
 
 
 def _dealt(shares: Sequence[int]) -> tuple[int, ...]:
@@ -85,8 +102,9 @@ class Halved:
 
     def __init__(
         self, search: Search, steps: Ladder, directions: Sequence[Direction], default_epochs: int | None,
-        budget: Budget,
+        budget: Budget, configs: int | None = None,
     ) -> None:  # fmt: skip
+        self._configs = configs or 0  # that are wanted, where that is known
         self._search, self._ladder, self._directions = search, steps, directions
         self._default_epochs, self._budget = default_epochs, budget
         self._runs: dict[int, _Run] = {}
@@ -142,6 +160,15 @@ class Halved:
         due = self._promotion() or self._fresh
         closed = self._search.over if due is None else not self._affordable(due)
         return closed or bool(self._budget.spent)
+
+    @property
+    def epochs(self) -> int:
+        """How many epochs all repeats will have trained, by what is known."""
+        reached: dict[int, list[int]] = {}
+        for number, run in self._runs.items():
+            epoch = self._target(run) if run.state == "pending" else run.epoch
+            reached.setdefault(self._ladder.bracket(number), []).append(epoch)
+        return self._budget.at_most(self._ladder.epochs(max(self._configs, len(self._runs)), reached))
 
     @property
     def why(self) -> str:

@@ -53,6 +53,11 @@ class InOrder:
         return self._next is None and not self._passed
 
     @property
+    def epochs(self) -> int | None:
+        """None: it prunes nothing."""
+        return None
+
+    @property
     def why(self) -> str:
         """Why it is over: there are no more."""
         asked = len(self._pending) + len(self._ended)

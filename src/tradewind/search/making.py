@@ -101,7 +101,9 @@ def adaptive(settings: Settings, points: Points) -> Search:
     epochs = points.constants.get("epochs")
     budget = Budget(settings.directions, settings.epochs, settings.target, settings.patience, settings.repeats)
     if settings.halving:
-        return Halved(search, steps_of(settings, points), settings.directions, epochs, budget)
+        wanted = [each for each in (settings.trials, points.combinations) if each is not None]
+        steps, configs = steps_of(settings, points), min(wanted, default=None)
+        return Halved(search, steps, settings.directions, epochs, budget, configs)
     return Limited(search, budget, epochs) if budget.limits else search
 
 

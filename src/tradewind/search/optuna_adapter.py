@@ -104,6 +104,11 @@ class Sampled:
         return self._exhausted or (self._trials is not None and self._next >= self._trials)
 
     @property
+    def epochs(self) -> int | None:
+        """None: it prunes nothing."""
+        return None
+
+    @property
     def why(self) -> str:
         """Why it is over with fewer than were wanted: there are no more."""
         return f"the space has no more than {len(self._rows)} configs" if self._exhausted else ""

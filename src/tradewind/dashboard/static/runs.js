@@ -17,10 +17,11 @@ export function stateWords(run) {
 
 export function progress(run, label) {
   const ended = run.done + run.pruned + run.stopped + run.failed;
-  const total = run.trials ?? 0;
+  const total = run.epochs ? run.epochs.expected : run.trials ?? 0;
   const bar = h("progress", { max: Math.max(1, total), "aria-label": label });
-  if (run.trials !== null) bar.value = Math.min(ended, total);
-  return h("span", { class: "progress" }, bar, h("span", { class: "ended" }, ` ${number(ended)} of ${run.trials === null ? "?" : (run.exact ? "" : "≈") + number(total)}`));
+  if (run.trials !== null) bar.value = Math.min(run.epochs ? run.epochs.done : ended, total);
+  const epochs = run.epochs ? `, ${number(run.epochs.done)} of ≈${number(run.epochs.expected)} epochs` : "";
+  return h("span", { class: "progress" }, bar, h("span", { class: "ended" }, ` ${number(ended)} of ${run.trials === null ? "?" : (run.exact ? "" : "≈") + number(run.trials)}${epochs}`));
 }
 
 export async function runsPage(view) {
