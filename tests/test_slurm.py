@@ -188,13 +188,33 @@ def test_a_preempted_trial_ends_with_the_weights_of_an_undisturbed_run(
     assert best.weights.read_bytes() == undisturbed.best().weights.read_bytes()
 
 
-def test_an_mpi_job_that_is_signalled_lets_every_rank_end_and_goes_on(
-    slurm_mpi: SlurmCluster, no_site: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+@pytest.fixture
+def as_root(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What Open MPI wants to be told where root starts it."""
     pytest.importorskip("mpi4py")
     for name in AS_ROOT:
         monkeypatch.setenv(name, "1")
         monkeypatch.setenv(f"{name}_CONFIRM", "1")
+
+
+def test_both_schedules_end_well_by_srun_over_several_nodes(
+    slurm_mpi: SlurmCluster, no_site: None, as_root: None, tmp_path: Path
+) -> None:
+    made = [
+        sleeping(tmp_path / schedule, 8, 0.2, nodes=2, schedule=schedule) for schedule in ("synchronous", "dispatch")
+    ]
+    for each in made:
+        slurm_mpi.wait_for(each.job, "COMPLETED FAILED REQUEUED", 60)
+        about = slurm_mpi.job(each.job)
+        assert (about["JobState"], about["ExitCode"], about["Restarts"]) == ("COMPLETED", "0:0", "0"), each.log()
+        assert each.complete()
+        assert "Killed" not in each.log()
+        assert set(tradewind.Results.load(each.run).column("rank")) == {0, 1}
+
+
+def test_an_mpi_job_that_is_signalled_lets_every_rank_end_and_goes_on(
+    slurm_mpi: SlurmCluster, no_site: None, as_root: None, tmp_path: Path
+) -> None:
     made = [sleeping(tmp_path / f"{survive}", 20, 0.5, nodes=2, survive=survive) for survive in (False, True)]
     for each in made:
         wait_until(lambda each=each: len(each.executed()) >= 4, 60, "ranks work", each.log)  # type: ignore[misc]

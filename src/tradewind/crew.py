@@ -141,7 +141,7 @@ def others_of(world: World | None, how: Options) -> Iterator[Callable[[], bool]]
             raise RankZeroGone("rank 0 has died; the same command goes on with the run")
     finally:
         if world.rank:
-            world.send(0, "done")
+            world.finish_share()
 
 
 def check_devices(trials: Trials, how: Options, world: World | None) -> None:

@@ -15,7 +15,7 @@ from tradewind.pack import Place, Seat
 
 LAUNCHERS = ("OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "PMIX_RANK", "MPI_LOCALNRANKS")
 RANKS = ("OMPI_COMM_WORLD_RANK", "PMI_RANK", "PMIX_RANK")
-NAP_S = 0.002
+NAP_S, LONGEST_NAP_S = 0.002, 0.1
 LEAVING_S = 10.0
 MESSAGE = 7
 PROC_FAILED = range(75, 78)  # ULFM's error classes: a process failed, that is pending, the world was revoked
@@ -64,6 +64,7 @@ class World:
         self.places: list[Place | None] = []  # on rank 0: of all ranks
         self.place = Place()  # on another rank: its own, from rank 0
         self._done: set[int] = set()
+        self._ended = False  # on another rank: rank 0 has said so
         self._sending: list[tuple[int, Any]] = []
         self._inbox: list[tuple[Any, ...]] = []
         self._hellos: dict[int, tuple[Seat, Mapping[str, Any]]] = {}
@@ -106,6 +107,7 @@ class World:
                 sender = status.Get_source()
                 found.append((sender, *self._comm.recv(None, sender, MESSAGE)))
                 if found[-1][1] == "end":
+                    self._ended = True
                     self.dead |= found[-1][2]  # to meet once more, all must leave out the same ranks
         except self._mpi.Exception as error:
             self._bury(error)
@@ -134,6 +136,20 @@ class World:
         except RankZeroGone:
             pass
         return False
+
+    def finish_share(self) -> None:
+        """On a rank with a share: say that it is done and wait for the end.
+
+        Who left now could not be told of the end any more: Open MPI then aborts the job.
+        """
+        self.send(0, "done")
+        nap_s = NAP_S
+        with suppress(RankZeroGone):
+            while not self._ended:
+                with suppress(KeyboardInterrupt):  # there is nothing left here to interrupt; rank 0 decides
+                    self.receive()
+                    time.sleep(nap_s)
+                nap_s = min(LONGEST_NAP_S, nap_s * 1.1)
 
     def leave(self) -> None:
         """End the world; rank 0 tells the others. All that live meet once more, so that no message is lost."""
