@@ -20,7 +20,7 @@ from test_mpi import AS_ROOT_ON_FEW_CORES, HOST_SHELL, MARK, MPIEXEC, hosts, nee
 
 from tradewind import machine
 from tradewind.crew import local_places
-from tradewind.engine import Ended, Epoch, Lost
+from tradewind.engine import Ended, Epoch, Lost, Waiting
 from tradewind.engine.gang import Answer, Gangs
 from tradewind.engine.processes import Processes
 from tradewind.machine import core_numbers
@@ -142,7 +142,7 @@ class Crew:
                     if isinstance(event, Ended):
                         self.ended[event.pack.trials[0].trial] = event
                     else:
-                        assert isinstance(event, Epoch)
+                        assert isinstance(event, Epoch | Waiting)
                         self.epochs.append(event)
 
     def living(self) -> list[int]:

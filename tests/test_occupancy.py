@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 import stat
 import subprocess
@@ -18,8 +19,14 @@ import pytest
 from conftest import Cli, WriteStudy
 from test_engines import TRADEWIND, executions
 
+from tradewind import disturbance
+from tradewind.dashboard.feed import Feed
+from tradewind.dashboard.views import live_view
 from tradewind.errors import Mistake
+from tradewind.journal import Journal, decode, encode, new_owner
 from tradewind.occupancy import Turn, check_lock_folder
+from tradewind.pack import Place
+from tradewind.rerun import set_aside_again
 from tradewind.results import Results
 
 HOLDER = """
@@ -32,7 +39,7 @@ for line in sys.stdin:
     elif line == "leave\\n":
         turn.__exit__()
     elif line == "ask\\n":
-        print(turn.at_once(), flush=True)
+        print(turn.ahead() is None, flush=True)
         continue
     elif line == "fork\\n":
         if not (child := os.fork()):
@@ -219,11 +226,11 @@ def test_a_signal_while_waiting_leaves_no_gate_closed() -> None:
             signal.setitimer(signal.ITIMER_REAL, 0.2)
             with pytest.raises(KeyboardInterrupt), timed:
                 raise AssertionError("another one computes")
-            assert Turn([thing], alone=False).at_once()
+            assert Turn([thing], alone=False).ahead() is None
     finally:
         signal.signal(signal.SIGALRM, before)
     with timed:
-        assert not Turn([thing], alone=False).at_once()
+        assert Turn([thing], alone=False).ahead() is not None
 
 
 # The folder of the locks belongs to one user.
@@ -314,3 +321,243 @@ def test_who_waits_goes_before_who_comes_back(start: Start) -> None:
     assert waits(timed)
     does(others[2], "leave")
     assert answer(timed, 10.0) == "enter"
+
+
+# What a wait says, by the front door.
+
+CORES = [f"core-{number}" for number in sorted(os.sched_getaffinity(0))]
+
+
+@pytest.fixture
+def locks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Turns of this test alone."""
+    monkeypatch.setenv("TRADEWIND_LOCKS", str(tmp_path / "locks"))
+
+
+def lines(run: Path, kind: str) -> list[dict[str, Any]]:
+    texts = [path.read_text() for path in (run / "journal").glob("*.jsonl")]
+    found = [json.loads(line) for text in texts for line in text.splitlines()]
+    return [line for line in found if line["kind"] == kind]
+
+
+@pytest.mark.parametrize("engine", ["processes", "serial"])
+def test_terminal_status_page_and_record_say_who_waits_for_whom_since_when(
+    command: Cli, write_study: WriteStudy, tmp_path: Path, locks: None, engine: str
+) -> None:
+    write_study({"name": "s", "workload": "work:trial", "space": {"n": [1]}}, MODULE)
+    words = [str(TRADEWIND), "run", "study.json", "--out", "run", "--engine", engine, "--workers", "1"]
+    with Turn(CORES, alone=True, run="/elsewhere/timed"):
+        began = time.time()
+        job = subprocess.Popen(words, cwd=tmp_path, stderr=subprocess.PIPE, text=True)
+        assert job.stderr is not None
+        for line in job.stderr:
+            if "waits for" in line:
+                break
+        whom = f"a timed trial of /elsewhere/timed (process {os.getpid()}) on the same cores or GPUs"
+        assert line.rstrip().endswith(f"worker 0 waits for {whom}")
+        while not lines(tmp_path / "run", "waiting"):
+            time.sleep(0.01)
+        (running,) = json.loads(command("status", "run", "--json").stdout)["in_progress"]
+        assert running["waiting"]["for"]["run"] == "/elsewhere/timed"
+        assert began <= running["waiting"]["since"] <= time.time()
+        assert re.search(rf"waits for \d.* now for {re.escape(whom)}", command("status", "run").stdout)
+        feed = Feed(tmp_path / "run", "run")
+        feed.poll()
+        (seen,) = live_view(feed, 0)["running"]
+        assert seen["waiting"] == {"since": running["waiting"]["since"], "for": whom}
+    assert job.wait(30) == 0
+    job.stderr.close()
+    (record,) = Results.load(tmp_path / "run").records()
+    assert record["finished"] - began > record["waited_s"] > 0.0
+    assert lines(tmp_path / "run", "waiting")[-1]["for"] == {}
+    assert "waited " in command("show", "run", "0").stdout
+
+
+def test_no_wait_starts_at_once(command: Cli, write_study: WriteStudy, tmp_path: Path, locks: None) -> None:
+    write_study({"name": "s", "workload": "work:trial", "space": {"n": [1]}}, MODULE)
+    with Turn(CORES, alone=True, run="/elsewhere/timed"):
+        assert command("run", "study.json", "--out", "run", "--engine", "serial", "--no-wait").returncode == 0
+    (record,) = Results.load(tmp_path / "run").records()
+    assert record["waited_s"] == 0.0
+    assert "disturbed" not in record, "only times are measured so"
+
+
+# What disturbs a timed trial.
+
+TIMED = """
+import time
+
+def trial(config):
+    until = time.monotonic() + 1.0
+    while time.monotonic() < until:
+        sum(range(1000))
+    return 1.0
+"""
+
+
+@pytest.fixture
+def burning() -> Iterator[Callable[[int], None]]:
+    """Starts so many processes that each keep a core busy."""
+    started: list[subprocess.Popen[bytes]] = []
+
+    def burn(count: int) -> None:
+        started.extend(subprocess.Popen([sys.executable, "-c", "while True: pass"]) for _ in range(count))
+
+    yield burn
+    for process in started:
+        process.kill()
+        process.wait()
+
+
+def test_a_timed_trial_beside_which_others_take_all_cores_is_disturbed_and_decides_nothing(
+    command: Cli, write_study: WriteStudy, tmp_path: Path, locks: None, burning: Callable[[int], None]
+) -> None:
+    write_study({"name": "s", "workload": "work:trial", "space": {"n": [1]}, "purpose": "time"}, TIMED)
+    burning(2 * len(CORES))
+    assert command("run", "study.json", "--out", "run", "--workers", "1", "--quiet").returncode == 0
+    (record,) = Results.load(tmp_path / "run").records()
+    assert 0.2 < record["disturbed"] <= 1.0
+    assert "its times decide nothing" in command("show", "run", "0").stdout
+    table = Results.load(tmp_path / "run").table("n", "repeat", value="wall_s")
+    assert (table.note.endswith("1 disturbed left out"), sum(len(block.cells) for block in table.blocks)) == (True, 0)
+    assert sum(
+        len(block.cells) for block in Results.load(tmp_path / "run").table("n", "repeat", value="score").blocks
+    )
+
+
+def test_load_that_idle_cores_carry_does_not_count() -> None:
+    watch = disturbance.Disturbance(Place(), os.getpid())
+    cores = len(CORES)
+    before = disturbance.Counts(0.0, 0.0, 0.0, 0.0, {})
+
+    def share(busy_s: float, ours_s: float, waits_s: float) -> float | None:
+        after = disturbance.Counts(100.0, busy_s, 100.0 * cores, ours_s, {1: waits_s})
+        return watch._cpu_share(before, after)
+
+    everything = 100.0 * cores
+    assert share(everything, ours_s=100.0, waits_s=0.0) == 0.0, "one thread, and all other cores are busy"
+    assert share(everything, ours_s=50.0, waits_s=50.0) == pytest.approx(0.5, abs=0.01), "it had to share"
+    assert share(everything, ours_s=everything, waits_s=500.0) == 0.0, "its own threads"
+    assert share(everything, ours_s=0.0, waits_s=0.0) == pytest.approx(1.0, abs=0.01), "no core was left"
+
+
+def test_what_others_do_is_null_where_it_can_not_be_measured() -> None:
+    watch = disturbance.Disturbance(Place(), os.getpid())
+    before, cores = disturbance.Counts(0.0, 0.0, 0.0, 0.0, {}), len(CORES)
+    whole_host = disturbance.Counts(10.0, 30.0, 640.0 * cores, 5.0, {})
+    assert watch._cpu_share(before, whole_host) is None, "the counts are those of other cores than ours"
+    assert watch._cpu_share(before, disturbance.Counts(0.1, 0.1, 0.1 * cores, 0.1, {})) is None, "too short"
+    assert watch._cpu_share(before, None) is None
+
+
+PMON = """#!/bin/sh
+echo "# gpu         pid   type     sm    mem    enc    dec    command"
+echo "# Idx           #    C/G      %      %      %      %    name"
+echo "    0     {ours}     C     60     10      -      -    python"
+echo "    0     1     C     {sm}     10      -      -    python"
+"""
+
+
+@pytest.mark.parametrize(("sm", "expected"), [("30", 0.3), ("-", 0.0)])
+def test_foreign_processes_on_its_gpu_disturb_a_timed_trial(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, sm: str, expected: float
+) -> None:
+    smi = tmp_path / "nvidia-smi"
+    smi.write_text(PMON.format(ours=os.getpid(), sm=sm))
+    smi.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
+    watch = disturbance.Disturbance(Place(gpus=("GPU-1",), cores=(0,)), os.getpid())
+    assert watch._foreign_on_gpus() == expected
+    smi.write_text("#!/bin/sh\nexit 1\n")
+    assert watch._foreign_on_gpus() is None
+
+
+# Again.
+
+COUNTED = """
+import pathlib
+
+def trial(config, trial):
+    path = pathlib.Path(__file__).parent / f"ran-{config['n']}"
+    path.write_text(path.read_text() + "x" if path.exists() else "x")
+    return {"score": len(path.read_text())}
+"""
+SEARCH = {"method": "tpe", "trials": 5, "metric": "score", "direction": "maximize"}
+
+
+@pytest.mark.parametrize("search", [{}, {"search": SEARCH}], ids=["grid", "tpe"])
+def test_rerun_sets_records_aside_by_a_line_and_the_first_finished_after_it_counts(
+    command: Cli, write_study: WriteStudy, tmp_path: Path, search: dict[str, Any]
+) -> None:
+    write_study({"name": "s", "workload": "work:trial", "space": {"n": [0, 1, 2, 3, 4]}, **search}, COUNTED)
+    words = ["run", "study.json", "--out", "run", "--engine", "serial", "--quiet"]
+    assert command(*words).returncode == 0
+    before = {record["trial"]: record for record in Results.load(tmp_path / "run").records()}
+    chosen = sorted(before)[1:3]
+    assert command(*words, "--rerun", ",".join(map(str, chosen))).returncode == 0
+    results = Results.load(tmp_path / "run")
+    after = {record["trial"]: record for record in results.records()}
+    assert before.keys() == after.keys()
+    assert [trial for trial in sorted(after) if after[trial]["finished"] > before[trial]["finished"]] == chosen
+    assert (results.duplicates, results.counts()["done"]) == (0, len(before))
+    (line,) = lines(tmp_path / "run", "set_aside")
+    assert {tuple(one) for one in line["records"]} == {(before[n]["key"], before[n]["finished"]) for n in chosen}
+    old = {record["finished"] for record in lines(tmp_path / "run", "finished")}
+    assert old == {record["finished"] for some in (before, after) for record in some.values()}, "old ones are kept"
+    assert command(*words).returncode == 0
+    assert len(lines(tmp_path / "run", "finished")) == len(before) + 2, "nothing runs a third time"
+
+
+def test_a_rerun_that_was_interrupted_goes_on_without_being_asked_again(
+    command: Cli, write_study: WriteStudy, tmp_path: Path
+) -> None:
+    write_study({"name": "s", "workload": "work:trial", "space": {"n": [0, 1, 2]}}, COUNTED)
+    words = ["run", "study.json", "--out", "run", "--engine", "serial", "--quiet"]
+    command(*words)
+    journal = Journal(Results.load(tmp_path / "run").folder, new_owner())
+    set_aside_again(journal, "0,2")
+    journal.close()
+    assert json.loads(command("status", "run", "--json").stdout)["done"] == 1
+    assert command(*words).returncode == 0
+    assert [record["scores"]["score"] for record in Results.load(tmp_path / "run").records()] == [2, 1, 2]
+
+
+def test_rerun_disturbed_runs_again_what_decides_nothing(
+    command: Cli, write_study: WriteStudy, tmp_path: Path
+) -> None:
+    study = {"name": "s", "workload": "work:trial", "space": {"n": [0, 1, 2]}, "purpose": "time"}
+    write_study(study, COUNTED)
+    words = ["run", "study.json", "--out", "run", "--engine", "serial", "--quiet"]
+    command(*words)
+    path = next((tmp_path / "run" / "journal").glob("*.jsonl"))
+    found = [line for text in path.read_bytes().splitlines() if (line := decode(text))]
+    shares = {0: 0.3, 1: 0.01, 2: None}
+    for line in found:
+        if line["kind"] == "finished":
+            line["disturbed"] = shares[line["trial"]]
+    strip = ("crc", "v", "kind")
+    path.write_bytes(b"".join(encode(x["kind"], {k: v for k, v in x.items() if k not in strip}) for x in found))
+    assert command(*words, "--rerun", "disturbed").returncode == 0
+    records = list(Results.load(tmp_path / "run").records())
+    assert [record["scores"]["score"] for record in records] == [2, 1, 1]
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (
+            ["--rerun", "distrubed"],
+            "--rerun distrubed: allowed: disturbed, changed, or numbers of trials such",
+        ),
+        (["--rerun", "7"], "trial 7 has no result to set aside"),
+        (["--rerun", "1", "--fresh"], "--rerun 1: allowed: with --schedule dispatch, on a run that has results"),
+    ],
+)
+def test_a_rerun_that_can_not_be_is_refused(
+    command: Cli, write_study: WriteStudy, words: list[str], said: str
+) -> None:
+    write_study({"name": "s", "workload": "work:trial", "space": {"n": [0, 1, 2]}}, COUNTED)
+    command("run", "study.json", "--out", "run", "--engine", "serial", "--quiet")
+    answer = command("run", "study.json", "--out", "run", "--engine", "serial", "--quiet", *words)
+    assert answer.returncode == 2
+    assert said in answer.stderr

@@ -22,7 +22,7 @@ from tradewind.folder import writing
 from tradewind.journal import Record, decode
 
 Array = np.ndarray[Any, Any]
-FORMAT = 2
+FORMAT = 3
 CHUNK = 20_000
 
 
@@ -133,6 +133,7 @@ class Columns:
     journals: list[str] = field(default_factory=list)
     ends: dict[str, int] = field(default_factory=dict)  # journal: how far it was read
     bad: int = 0
+    aside: set[tuple[str, float]] = field(default_factory=set)  # records that count no more: key, when finished
     torn: int = 0  # journals that end in half a line, left so by a kill
     file: Any = None  # the open .npz that columns not loaded yet come from
     stored: dict[str, tuple[str, list[Any] | None, bool]] = field(default_factory=dict)
@@ -172,6 +173,14 @@ class Columns:
         """The key of a record."""
         return f"{int(self.keys[row, 0]):016x}{int(self.keys[row, 1]):016x}"
 
+    def set_aside(self) -> Array:
+        """Which records count no more."""
+        found = np.zeros(len(self), dtype=bool)
+        for key, at in self.aside if len(self) else ():
+            same = self.keys[:, 0] == int(key[:16], 16)
+            found |= same & (self.column("finished").values == at)
+        return found
+
     def extended(self, found: Iterable[tuple[str, int, Record]]) -> Columns:
         """With further records (journal, offset, record) added; chunk by chunk, to bound memory."""
         pieces: list[Columns] = []
@@ -208,8 +217,9 @@ class Columns:
         for piece in everything:
             ends |= {name: max(end, ends.get(name, 0)) for name, end in piece.ends.items()}
         bad = sum(piece.bad for piece in everything)
+        aside = set().union(*(piece.aside for piece in everything))
         if not pieces:
-            return Columns(self.folder, ends=ends, bad=bad)
+            return Columns(self.folder, ends=ends, bad=bad, aside=aside)
         journals = list(dict.fromkeys([*self.journals, *(name for piece in pieces for name in piece.journals)]))
         number = {name: k for k, name in enumerate(journals)}
         groups = {name: group for piece in pieces for name, group in piece.groups.items()}
@@ -223,7 +233,7 @@ class Columns:
             renumbered = np.array([number[name] for name in piece.journals], dtype=np.int64)
             piece.places = np.column_stack([renumbered[piece.places[:, 0]], piece.places[:, 1]])
         keys, places = (np.concatenate([getattr(p, part) for p in pieces]) for part in ("keys", "places"))
-        return Columns(self.folder, keys, places, columns, groups, journals, ends, bad)
+        return Columns(self.folder, keys, places, columns, groups, journals, ends, bad, aside)
 
     def save(self, path: Path) -> None:
         """Keep everything in one file, written aside."""
@@ -235,6 +245,7 @@ class Columns:
         meta = {
             "format": FORMAT, "stored": stored, "groups": self.groups,
             "journals": self.journals, "ends": self.ends, "bad": self.bad,
+            "aside": sorted(self.aside),
         }  # fmt: skip
         text = np.frombuffer(json.dumps(meta).encode(), dtype=np.uint8)
         with writing(path) as aside, open(aside, "wb") as file:
@@ -251,7 +262,7 @@ class Columns:
             stored = {name: tuple(entry) for name, entry in meta["stored"].items()}
             return cls(
                 folder, file["keys"], file["places"], {}, meta["groups"], meta["journals"], meta["ends"], meta["bad"],
-                0, file, stored,
+                {(key, at) for key, at in meta["aside"]}, 0, file, stored,
             )  # fmt: skip
         except (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile):
             return cls(folder)

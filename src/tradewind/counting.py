@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from tradewind.columns import Array, Columns
+from tradewind.disturbance import MOST
 from tradewind.folder import RunFolder
 
 
@@ -45,16 +46,26 @@ def _mark(value: Any) -> Any:
 def counted(columns: Columns, trials: Array) -> tuple[Array, int]:
     """The rows that count, in order of trial, and how many count no more.
 
-    The first final record of a key counts; where none is final, the last failed one.
+    The first final record of a key counts; where none is final, the last failed one. What was set aside is neither.
     """
-    rows, duplicates = np.arange(len(columns)), 0
+    aside = columns.set_aside()
+    rows, duplicates = np.flatnonzero(~aside), 0
     distinct, inverse = np.unique(columns.keys[:, 0], return_inverse=True)
     if len(distinct) < len(columns):
         when = np.argsort(columns.column("finished").values, kind="stable")
+        when = when[~aside[when]]
         state = columns.column("state")
         failed = np.array([c == "failed" for c in state.categories or []] + [False])[state.values]
         order = np.concatenate([when[~failed[when]], when[failed[when]][::-1]])
         chosen = np.full(len(distinct), -1)
         chosen[inverse[order[::-1]]] = order[::-1]  # the last write wins, so the first in order does
-        rows, duplicates = np.sort(chosen), int(np.sum(~failed) - np.sum(~failed[chosen]))
+        rows = np.sort(chosen[chosen >= 0])
+        duplicates = int(np.sum(~failed & ~aside) - np.sum(~failed[rows]))
     return rows[np.argsort(trials[rows], kind="stable")], duplicates
+
+
+def disturbed(columns: Columns) -> Array:
+    """Which trials were disturbed so much while they were timed that their times decide nothing."""
+    if "disturbed" not in columns.groups:
+        return np.zeros(len(columns), dtype=bool)
+    return np.asarray(np.nan_to_num(columns.column("disturbed").decoded().astype(float)) > MOST)

@@ -40,6 +40,8 @@ class Options:
     max_time_s: float | None = None
     retry_failed: bool = False
     fresh: bool = False
+    rerun: str = ""
+    no_wait: bool = False
 
     def check(self) -> None:
         """Refuse what can't be."""
@@ -56,6 +58,8 @@ class Options:
             raise Mistake("--rank and --of deal out a synchronous share: add --schedule synchronous")
         if self.rank is not None and self.fresh:
             raise Mistake("--fresh with --rank: each rank would set aside what the others do; move the folder first")
+        if self.rerun and (self.fresh or self.schedule != "dispatch"):
+            raise Mistake(f"--rerun {self.rerun}: allowed: with --schedule dispatch, on a run that has results")
         if self.probe is not None and (self.probe < 1 or self.schedule != "dispatch"):
             raise Mistake(f"--probe {self.probe}: allowed: 1 or more, with --schedule dispatch")
         if self.engine == "dask" and self.schedule == "synchronous":
@@ -215,7 +219,7 @@ def workers_of(trials: Trials, folder: RunFolder, how: Options, owner: str, worl
     if at_prompt and how.engine not in {"auto", "serial"}:
         raise StudyError(f"workload {trials.study.workload}: put it into a file, or take the engine serial")
     engine: Engine
-    task = trials.task(str(folder.path.resolve()), machine.cores())
+    task = trials.task(str(folder.path.resolve()), machine.cores(), not how.no_wait)
     if how.engine == "serial" or at_prompt:
         engine = Serial(TRAINER, task, folder.logs, owner)
     elif world is not None and world.rank:

@@ -27,7 +27,7 @@ from tradewind.errors import JournalError
 from tradewind.folder import RunFolder
 
 VERSION = 1
-PROGRESS = (b'"v":1,"kind":"started"', b'"v":1,"kind":"epoch"', b'"v":1,"kind":"asked"')
+PROGRESS = tuple(b'"v":1,"kind":"%b"' % kind for kind in (b"started", b"epoch", b"asked", b"waiting"))
 Record = dict[str, Any]
 
 
@@ -73,6 +73,13 @@ def is_record(content: Record) -> bool:
     )
 
 
+def is_set_aside(content: Record) -> bool:
+    """Whether a line says that records count no more."""
+    records = content.get("records")
+    pairs = isinstance(records, list) and all(isinstance(one, list) and len(one) == 2 for one in records)
+    return content.get("kind") == "set_aside" and pairs
+
+
 def new_owner() -> str:
     """An identity that no other process lifetime has; sorts by time."""
     host = "".join(c for c in socket.gethostname() if c.isalnum() or c in "-.")
@@ -112,6 +119,14 @@ class Journal:
     def epoch(self, fields: Record) -> None:
         """A trial reports progress."""
         self._add(_Line(encode("epoch", fields), b"", None))
+
+    def waiting(self, fields: Record) -> None:
+        """A trial waits for another run's: since when and for whom; for nobody: no more."""
+        self._add(_Line(encode("waiting", fields), b"", None))
+
+    def set_aside(self, fields: Record) -> None:
+        """Records that count no more, each by its key and when it was finished, and why."""
+        self._add(_Line(encode("set_aside", fields), b"", None))
 
     def paused(self, record: Record, curve: list[dict[str, float]]) -> None:
         """A trial was paused at a rung; with all it takes to end it there, and counts once `durable` returns it."""
@@ -232,7 +247,9 @@ class Reading:
     bad: int = 0
 
     def lines(self, finished_only: bool = False) -> Iterator[tuple[int, Record]]:
-        """(offset, content) of the lines that were added since; others than asked for are not even parsed."""
+        """(offset, content) of the lines that were added since; with `finished_only` those that decide what counts:
+        finished and set aside. Others are not even parsed.
+        """
         with open(self.path, "rb") as file:
             file.seek(self.at)
             for line in file:
@@ -242,16 +259,20 @@ class Reading:
                 if finished_only and line.startswith(PROGRESS, 18):
                     continue
                 content = decode(line)
-                if content is None or (finished_only and not is_record(content)):
+                if content is None or (finished_only and not (is_record(content) or is_set_aside(content))):
                     self.bad += 1
                 else:
                     yield start, content
 
 
 def unfinished(path: Path) -> list[Record]:
-    """The trials that a journal says were started and neither finished nor paused, each with its last epoch line."""
+    """The trials that a journal says were started and neither finished nor paused, each with its last epoch line.
+
+    `waiting` says since when and for whom one waits, if it does.
+    """
     begun: dict[bytes, bytes] = {}
     latest: dict[bytes, bytes] = {}
+    waits: dict[bytes, bytes] = {}
     with open(path, "rb") as file:
         for line in file:  # kind and key stand at fixed places, so that only what is left need be parsed
             kind, _, rest = line[32:].partition(b'","key":"')
@@ -261,6 +282,8 @@ def unfinished(path: Path) -> list[Record]:
                 latest.pop(key, None)
             elif kind == b"epoch":
                 latest[key] = line
+            elif kind == b"waiting":
+                waits[key] = line
             elif kind == b"finished":
                 begun.pop(key, None)
                 latest.pop(key, None)
@@ -268,5 +291,8 @@ def unfinished(path: Path) -> list[Record]:
     for key, line in begun.items():
         content, epoch = decode(line), decode(latest.get(key, b"")) or {}
         if content is not None and "rung" not in epoch:
-            found.append({**content, "epoch": epoch.get("epoch", 0), "scores": epoch.get("scores", {})})
+            wait = decode(waits.get(key, b"")) or {}
+            waiting = {"since": wait["since"], "for": wait["for"]} if wait.get("for") else None
+            about = {"epoch": epoch.get("epoch", 0), "scores": epoch.get("scores", {}), "waiting": waiting}
+            found.append({**content, **about})
     return found

@@ -14,11 +14,13 @@ import os
 import socket
 import stat
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
+from typing import Any
 
 from tradewind.errors import Mistake
 
+Holder = Mapping[str, Any]  # of a ticket: things, run, purpose, pid
 _OURS: set[int] = set()  # handles of locked files; a forked child would keep what its parent has locked
 
 
@@ -32,21 +34,43 @@ os.register_at_fork(after_in_child=_close_in_child)
 
 
 class Turn:
-    """The right of one worker to compute on its cores or GPUs; `with turn:` waits for it."""
+    """The right of one worker to compute on its cores or GPUs; `with turn:` waits for it.
 
-    def __init__(self, things: Iterable[str], alone: bool) -> None:
-        self._things, self._alone = frozenset(things), alone
+    `run` is the run folder, for others to be told whom they wait for.
+    """
+
+    def __init__(self, things: Iterable[str], alone: bool, run: str = "") -> None:
+        self._things, self._alone, self._run = frozenset(things), alone, run
         self._ticket: tuple[int, str] | None = None
 
     def __enter__(self) -> None:
+        self.enter()
+
+    def enter(self, told: Callable[[Holder], None] = lambda holder: None) -> None:
+        """Wait for the turn; `told` hears of each one that is waited for."""
         try:
-            with suppress(OSError), _lock_folder() as folder:  # no room for a file: better disturbed than no run
-                name = self._take_ticket(folder)
-                for handle, _ in self._earlier(folder, name):
+            self.take()
+            with suppress(OSError), _lock_folder() as folder:
+                for handle, holder in self._earlier(folder):
+                    told(holder)
                     fcntl.flock(handle, fcntl.LOCK_SH)
         except BaseException:  # a signal's, while waiting: a ticket that is kept would stop everybody
             self.__exit__()
             raise
+
+    def take(self) -> None:
+        """Take a ticket, unless there is one; without room for a file better a disturbed run than none."""
+        if self._ticket is None and self._things:
+            with suppress(OSError), _lock_folder() as folder:
+                self._take(folder)
+
+    def ahead(self) -> Holder | None:
+        """Who has to be waited for at this moment, if anybody."""
+        try:
+            with _lock_folder() as folder:
+                return next((holder for _, holder in self._earlier(folder)), None)
+        except OSError:
+            return None
 
     def __exit__(self, *_: object) -> None:
         if self._ticket is not None:
@@ -55,15 +79,7 @@ class Turn:
                 os.unlink(name, dir_fd=folder)
             _release(handle)
 
-    def at_once(self) -> bool:
-        """Whether nobody has to be waited for at this moment."""
-        try:
-            with _lock_folder() as folder:
-                return next(self._earlier(folder, _name(self._alone)), None) is None
-        except OSError:
-            return True
-
-    def _take_ticket(self, folder: int) -> str:
+    def _take(self, folder: int) -> None:
         """A file that shows who wants what, locked before it can be seen under its name."""
         with _locked(folder, f"{socket.gethostname()}.lock"):  # no later ticket is seen before an earlier one
             name = _name(self._alone)
@@ -71,21 +87,22 @@ class Turn:
             _OURS.add(handle)
             self._ticket = handle, name
             fcntl.flock(handle, fcntl.LOCK_EX)
-            os.write(handle, json.dumps({"things": sorted(self._things)}).encode())
+            about = {"run": self._run, "purpose": "time" if self._alone else "tune", "pid": os.getpid()}
+            os.write(handle, json.dumps({**about, "things": sorted(self._things)}).encode())
             os.rename(f".{name}", name, src_dir_fd=folder, dst_dir_fd=folder)
-        return name
 
-    def _earlier(self, folder: int, own: str) -> Iterator[tuple[int, str]]:
+    def _earlier(self, folder: int) -> Iterator[tuple[int, Holder]]:
         """The tickets to wait for: taken before, still held, of the same cores or GPUs, and one of the two to time.
 
         Each is open until the next one is asked for, and removed where its process has ended.
         """
-        host, number, *_ = own.rsplit(".", 3)
+        host, number, *_ = (self._ticket[1] if self._ticket else _name(self._alone)).rsplit(".", 3)
         for name in sorted(os.listdir(folder)):
             other, earlier, kind, pid = name.rsplit(".", 3) if name.count(".") > 2 else ("", "", "", "")
             if other != host or earlier >= number:
                 continue
-            if not (self._alone or kind == "time" or not os.path.exists(f"/proc/{pid}")):
+            excluded = self._alone or kind == "time"
+            if not excluded and os.path.exists(f"/proc/{pid}"):
                 continue
             try:
                 handle = _open(folder, name, os.O_RDONLY)
@@ -95,14 +112,10 @@ class Turn:
                 if not _is_held(handle):
                     with suppress(FileNotFoundError):
                         os.unlink(name, dir_fd=folder)
-                elif self._excludes(kind, handle):
-                    yield handle, name
+                elif excluded and not self._things.isdisjoint((holder := _content(handle))["things"]):
+                    yield handle, holder
             finally:
                 os.close(handle)
-
-    def _excludes(self, kind: str, handle: int) -> bool:
-        wanted = json.loads(os.read(handle, 1 << 20) or b"{}").get("things", [])
-        return (self._alone or kind == "time") and not self._things.isdisjoint(wanted)
 
 
 def check_lock_folder() -> None:
@@ -159,6 +172,11 @@ def _locked(folder: int, name: str) -> Iterator[None]:
         yield
     finally:
         _release(handle)
+
+
+def _content(handle: int) -> Holder:
+    found: Holder = json.loads(os.read(handle, 1 << 20))
+    return found
 
 
 def _release(handle: int) -> None:

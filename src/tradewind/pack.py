@@ -92,6 +92,7 @@ class Task:
     study_folder: str  # where the user's own modules and files are looked for
     run_folder: str
     threads: int = 1
+    waits: bool = True  # for other runs on its cores and GPUs; or all are measured as disturbed
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,7 +16,7 @@ from pathlib import Path
 from tradewind.claims import owner_gone
 from tradewind.columns import Columns
 from tradewind.folder import RunFolder
-from tradewind.journal import Reading, Record, owner_of
+from tradewind.journal import Reading, Record, is_set_aside, owner_of
 from tradewind.machine import cores
 
 MANY_BYTES = 64 << 20  # about two seconds of parsing, twice what a further process takes to start
@@ -60,7 +60,10 @@ def _records(columns: Columns, spans: list[Span]) -> Iterator[tuple[str, int, Re
     for path, start, end in spans:
         reading = Reading(path, start, end)
         for offset, record in reading.lines(finished_only=True):
-            yield path.name, offset, record
+            if is_set_aside(record):
+                columns.aside |= {(str(key), at) for key, at in record["records"]}
+            else:
+                yield path.name, offset, record
         columns.ends[path.name] = max(columns.ends.get(path.name, 0), reading.at)
         columns.bad += reading.bad
 

@@ -13,7 +13,7 @@ import numpy as np
 
 from tradewind.column_names import Names, bare, measured
 from tradewind.columns import Array, Columns
-from tradewind.counting import counted, positions
+from tradewind.counting import counted, disturbed, positions
 from tradewind.errors import Mistake, RunError, nearest
 from tradewind.folder import RunFolder
 from tradewind.journal import Reading, Record
@@ -146,7 +146,11 @@ class Results:
 
     def ended(self, key: str) -> bool:
         """Whether a trial has ended."""
-        return bool(np.any(self._all.keys[:, 0] == int(key[:16], 16)))
+        return bool(np.any(self._all.keys[~self._all.set_aside(), 0] == int(key[:16], 16)))
+
+    def set_aside(self) -> set[tuple[str, float]]:
+        """The records that count no more since `--rerun`, by key and when they were finished."""
+        return self._all.aside
 
     def ends(self) -> dict[str, int]:
         """How far each journal was read."""
@@ -163,7 +167,7 @@ class Results:
         state = self._all.column("state")
         failed = (state.categories or []).index("failed") if "failed" in (state.categories or []) else -2
         tries: dict[str, int] = {}
-        for row in np.flatnonzero(state.values == failed):
+        for row in np.flatnonzero((state.values == failed) & ~self._all.set_aside()):
             key = self._all.key(int(row))
             tries[key] = tries.get(key, 0) + 1
         return tries
@@ -206,9 +210,12 @@ class Results:
         done, value = self.decisive(), self.measure(value)
         if self.is_time(value) and value not in OF_A_PACK:
             self.refuse_packed(value)
+        left_out = done & self.disturbed() if self.is_time(value) else np.zeros_like(done)
+        done = done & ~left_out
         names = [name for name in (rows, columns, by, value) if name]
         data = {name: self.coded(name, done) for name in names}
-        return tabulate(data, rows=rows, columns=columns, by=by, value=value, stat=stat, note=self._note(value, done))
+        note = self._note(value, done, int(left_out.sum()))
+        return tabulate(data, rows=rows, columns=columns, by=by, value=value, stat=stat, note=note)
 
     def coded(self, name: str, done: Array) -> Array | Coded:
         """A column of some trials as codes into its values, or as numbers: never a million objects."""
@@ -227,6 +234,10 @@ class Results:
         """Whether a name stands for a time."""
         return self._all.groups.get(self._names.meant.get(name, "")) == "times"
 
+    def disturbed(self) -> Array:
+        """Which trials were disturbed so much while they were timed that their times decide nothing."""
+        return disturbed(self._all)[self._counted]
+
     def refuse_packed(self, value: str) -> None:
         """Refuse a time of trials that were trained together."""
         if "packed_with" in self._all.groups and np.any(np.nan_to_num(self.column("packed_with")) > 0):
@@ -235,9 +246,10 @@ class Results:
                 f"ask for {' or '.join(OF_A_PACK)}, or run the study with purpose time"
             )
 
-    def _note(self, value: str, done: Array) -> str:
+    def _note(self, value: str, done: Array, disturbed: int) -> str:
         shown = ("purpose", "machine") if self.is_time(value) else ()
         parts = [f"{name} {', '.join(self._distinct(name, done))}" for name in shown if name in self._all.groups]
+        parts += [f"{disturbed} disturbed left out"] if disturbed else []
         return " · ".join([*parts, *self.left_out()])
 
     def left_out(self) -> list[str]:

@@ -10,7 +10,7 @@ from typing import Any, Protocol
 
 from tradewind import machine
 from tradewind.crew import Options, check_devices, followed, joined, others_of, share_of, workers_of
-from tradewind.engine import Ended, Engine, Epoch, Lost
+from tradewind.engine import Ended, Engine, Epoch, Lost, Waiting
 from tradewind.engine.world import World
 from tradewind.errors import Interrupted, JournalError, RunError, StudyError
 from tradewind.extension import refusal
@@ -19,6 +19,7 @@ from tradewind.journal import Journal, Record, new_owner
 from tradewind.models import BestWeights
 from tradewind.occupancy import check_lock_folder
 from tradewind.pack import Outcome, Pack, Share, Trial
+from tradewind.rerun import set_aside_again
 from tradewind.results import Results
 from tradewind.schedule.chosen import Way, schedule_of
 from tradewind.schedule.packing import Packing
@@ -48,6 +49,10 @@ class Watch(Protocol):
         """A worker has trained another epoch."""
         ...
 
+    def waiting(self, worker: int, since: float, holder: Mapping[str, Any]) -> None:
+        """A worker's trial waits since then for that one of another run; without a holder it waits no more."""
+        ...
+
     def finished(self, worker: int | None, record: Record) -> None:
         """A trial has ended and its record is durable; worker None: another job ran it."""
         ...
@@ -67,6 +72,7 @@ class Quiet:
     def begin(self, plan: Mapping[str, Any]) -> None: ...
     def started(self, worker: int, trial: Trial) -> None: ...
     def epoch(self, worker: int, epoch: int, scores: Mapping[str, float]) -> None: ...
+    def waiting(self, worker: int, since: float, holder: Mapping[str, Any]) -> None: ...
     def finished(self, worker: int | None, record: Record) -> None: ...
     def turn(self, waiting: int) -> None: ...
     def end(self) -> None: ...
@@ -77,7 +83,7 @@ def run(
 ) -> Results:
     """Run what is left of a study and return all its results.
 
-    Options: engine, workers, schedule, rank, of, probe, max_time_s, retry_failed, fresh.
+    Options: engine, workers, schedule, rank, of, probe, max_time_s, retry_failed, fresh, rerun, no_wait.
     """
     if not isinstance(study, Study):
         study = Study.load(study)
@@ -139,7 +145,7 @@ class Loop:
         self.edition = trials.study.digest()
         self.rank = share.rank if share else 0
         self.journal = Journal(folder, owner)
-        results = Results.load(folder.path)
+        results = set_aside_again(self.journal, how.rerun)
         way = Way(share, engine.workers, how.retry_failed, how.probe, earlier)
         self.schedule, self.claims = schedule_of(trials, self.journal, results, way)
         self.search = self.schedule if isinstance(self.schedule, Searching) else None  # one that learns
@@ -196,6 +202,8 @@ class Loop:
                 self._progress(event)
             elif isinstance(event, Ended):
                 self._record(event)
+            elif isinstance(event, Waiting):
+                self._wait(event)
             else:
                 self._take_back(event)
 
@@ -215,6 +223,10 @@ class Loop:
             about = {"key": event.key, "epoch": event.epoch, "worker": event.worker}
             self.journal.epoch({**about, "scores": dict(event.scores)})
         self.watch.epoch(event.worker, event.epoch, event.scores)
+
+    def _wait(self, event: Waiting) -> None:
+        self.journal.waiting({"key": event.key, "since": event.since, "for": event.holder})
+        self.watch.waiting(event.worker, event.since, event.holder)
 
     def _record(self, event: Ended) -> None:
         if len(event.pack.trials) > 1 and all(outcome.state == "failed" for outcome in event.outcomes):

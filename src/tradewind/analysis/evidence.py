@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 
+from tradewind.disturbance import MOST
 from tradewind.errors import Mistake
 from tradewind.journal import Record
 from tradewind.jsonfile import read_json
@@ -59,7 +60,7 @@ class Fit:
 
 
 class Evidence:
-    """The trials of some runs, those of one config together; a time of packed trials is left out.
+    """The trials of some runs, those of one config together; a time of packed or disturbed trials is left out.
 
     `unsteady` is by what share an epoch's time differs from the next one's: a trial's mean, all trials' median.
     """
@@ -74,8 +75,8 @@ class Evidence:
             for record in results.records():
                 config, values = _config(record), _values(record)
                 steps += _between_epochs(record["times"].get("epoch_s"))
-                if record.get("packed_with"):
-                    self.packed = True
+                if record.get("packed_with") or (record.get("disturbed") or 0.0) > MOST:
+                    self.packed |= bool(record.get("packed_with"))
                     values = {name: value for name, value in values.items() if not name.endswith("_s")}
                 if curves and record["state"] == "done":
                     values |= _of_curve(results.curve(record["key"]))

@@ -163,7 +163,10 @@ def numbers(results: Results, name: str) -> Array:
     if results.is_time(name) and name not in OF_A_PACK:
         results.refuse_packed(name)
     values = numbers_of(name, _column(results, name))
-    return np.where(results.decisive(longest=True) & np.isfinite(values), values, np.nan)
+    counts = results.decisive(longest=True) & np.isfinite(values)
+    if results.is_time(name):
+        counts &= ~results.disturbed()
+    return np.where(counts, values, np.nan)
 
 
 def cells(results: Results, by: Sequence[str]) -> Cells:

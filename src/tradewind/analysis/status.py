@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -76,6 +77,12 @@ def _best(results: Results) -> dict[str, Any] | None:
         "value": best.value,
         "config": best.record["config"],
     }
+
+
+def whom(holder: Mapping[str, Any]) -> str:
+    """Who is waited for: a trial that is timed, or one that a timed trial waits for."""
+    kind = "a timed trial" if holder.get("purpose") == "time" else "a trial"
+    return f"{kind} of {holder.get('run')} (process {holder.get('pid')}) on the same cores or GPUs"
 
 
 def duration(seconds: float) -> str:

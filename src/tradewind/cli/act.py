@@ -39,6 +39,14 @@ def run(
     max_time: Annotated[str, typer.Option(metavar="T", help="Stop, resumably, after e.g. 90s, 30m or 2h.")] = "",
     retry_failed: Annotated[bool, typer.Option("--retry-failed", help="Run failed trials again.")] = False,
     fresh: Annotated[bool, typer.Option("--fresh", help="Start anew; an old run is moved aside.")] = False,
+    rerun: Annotated[
+        str,
+        typer.Option(metavar="WHICH", help="Run trials again: disturbed, changed, or by number, such as 3,7."),
+    ] = "",
+    no_wait: Annotated[
+        bool,
+        typer.Option("--no-wait", help="Wait for no timed trial of another run; what that disturbs is measured."),
+    ] = False,
     quiet: Annotated[bool, typer.Option("--quiet", help="No progress.")] = False,
 ) -> None:
     """Run a study, or go on with it: what is done is never done again."""
@@ -46,7 +54,7 @@ def run(
 
     code = run_command(
         study, out, quiet, list(set_), engine=engine, schedule=schedule, rank=rank, of=of, probe=probe,
-        workers=workers, max_time=max_time, retry_failed=retry_failed, fresh=fresh,
+        workers=workers, max_time=max_time, retry_failed=retry_failed, fresh=fresh, rerun=rerun, no_wait=no_wait,
     )  # fmt: skip
     raise typer.Exit(code)
 

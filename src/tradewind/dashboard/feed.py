@@ -21,7 +21,7 @@ from tradewind.dashboard.progress import Running, Span, running_of, span_of
 from tradewind.dashboard.tail import CurveIndex, Tail, any_too_long
 from tradewind.errors import Mistake, TradewindError
 from tradewind.folder import RunFolder
-from tradewind.journal import Record, decode, is_record, owner_of
+from tradewind.journal import Record, decode, is_record, is_set_aside, owner_of
 from tradewind.pack import FINAL
 from tradewind.progress import Epochs, Progress, epochs_of, progress_of
 from tradewind.reading import read
@@ -177,7 +177,7 @@ class Feed:
             kind, _, rest = line[32:].partition(b'","key":"')
             if kind == b"started":
                 lines[rest[:32]] = [(offset, line)]
-            elif kind == b"epoch" and rest[:32] in lines:
+            elif kind in (b"epoch", b"waiting") and rest[:32] in lines:
                 lines[rest[:32]][1:] = [(offset, line)]
             elif kind == b"finished":
                 lines.pop(rest[:32], None)
@@ -219,6 +219,11 @@ class Feed:
             self._finish(path, offset, content)
         elif kind == "started" and isinstance(key, str) and isinstance(content.get("trial"), int):
             self.running[key] = running_of(content, owner_of(path))
+        elif kind == "waiting" and key in self.running:
+            self.running[key].wait(content)
+        elif is_set_aside(content):
+            self._columns.aside |= {(str(key), at) for key, at in content["records"]}
+            self._results = None
         elif kind == "epoch" and key in self.running:
             if "rung" in content:
                 del self.running[key]  # paused: it may go on later

@@ -8,6 +8,7 @@ from collections import deque
 from dataclasses import dataclass, field
 from typing import Any
 
+from tradewind.analysis.status import whom
 from tradewind.journal import Record
 
 MOST_POINTS = 500
@@ -27,7 +28,14 @@ class Running:
     epoch: int = 0
     heard: float = 0.0  # when it last reported
     scores: dict[str, Any] = field(default_factory=dict)
+    waiting: dict[str, Any] | None = None  # since when, and for whom
     points: deque[tuple[int, dict[str, Any]]] = field(default_factory=lambda: deque(maxlen=MOST_POINTS))
+
+    def wait(self, content: Record) -> None:
+        """Take into account for whom it waits, if for anybody."""
+        holder = content.get("for")
+        since = number(content.get("since"), self.at)
+        self.waiting = {"since": since, "for": whom(holder)} if isinstance(holder, dict) and holder else None
 
     def go_on(self, content: Record, heard: float) -> None:
         """Take an epoch line into account."""

@@ -98,7 +98,7 @@ def live_view(feed: Feed, after: int) -> Json:
         return {
             "running": [
                 {"trial": one.trial, "attempt": one.attempt, "at": one.at, "worker": one.worker, "job": one.owner,
-                 "epoch": one.epoch, "scores": one.scores}
+                 "epoch": one.epoch, "scores": one.scores, "waiting": one.waiting}
                 for one in running
             ],
             "spans": [[s.number, s.lane, s.trial, s.state, s.started, s.finished] for s in spans],

@@ -22,6 +22,16 @@ class Epoch:
 
 
 @dataclass(frozen=True, slots=True)
+class Waiting:
+    """A trial waits since then for the holder of its cores or GPUs, a trial of another run; no holder: no more."""
+
+    worker: int
+    key: str
+    since: float
+    holder: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
 class Ended:
     """A pack ended, well or badly, or some trials of it, as a pack; there is an outcome for every one of these."""
 
@@ -43,7 +53,7 @@ class Lost:
     pack: Pack
 
 
-Event = Epoch | Ended | Lost
+Event = Epoch | Waiting | Ended | Lost
 
 
 class Engine(Protocol):

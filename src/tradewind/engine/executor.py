@@ -35,7 +35,10 @@ def fit(trainer: str, task: Task, logs: str, name: str, pack: Pack) -> Ended:
             _here.clear()  # on a cluster that outlives runs, what earlier ones needed
             _here[name] = Serial(trainer, task, Path(logs), f"{name}-{os.getpid()}", echo=False)
         _here[name].submit(pack)
-        *_, ended = _here[name].poll(1.0)
+        events: list[Event] = []
+        while not (events and isinstance(events[-1], Ended)):
+            events = _here[name].poll(1.0)
+        ended = events[-1]
     assert isinstance(ended, Ended), "the last event of a pack is its end"
     return replace(ended, where=here(0)[1])
 

@@ -13,7 +13,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
 
-from tradewind.engine import Ended, Epoch, Event, Lost
+from tradewind.engine import Ended, Epoch, Event, Lost, Waiting
 from tradewind.pack import Gang, Outcome, Pack
 
 WORDS = ("gathered", "taken", "unready")  # what a worker answers about itself
@@ -120,6 +120,8 @@ class Gangs:
                 continue
             if isinstance(event, Answer):
                 found += self._answered(team, event)
+            elif isinstance(event, Waiting):
+                found.append(replace(event, key=team.pack.trials[0].key) if team else event)
             elif team is None or isinstance(event, Epoch):
                 found.append(event)
             else:

@@ -17,7 +17,7 @@ from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
 
-from tradewind.engine import Ended, Epoch, Event
+from tradewind.engine import Ended, Epoch, Event, Waiting
 from tradewind.engine.children import cause_of_death, end, worker_environment
 from tradewind.engine.gang import TIMEOUT, WORDS, Answer, Gangs
 from tradewind.engine.pace import Pace
@@ -222,8 +222,10 @@ class Processes:
 
     def _received(self, worker: Worker, kind: str, *content: Any) -> list[Event | Answer]:
         if kind in {"up", "waiting"}:  # for its turn, which takes time that no timeout counts
-            worker.deadline = time.monotonic() + (self._timeout_s if kind == "up" else float("inf"))
-            return []
+            since, holder = content or (0.0, {})
+            worker.deadline = time.monotonic() + (float("inf") if holder else self._timeout_s)
+            key = worker.packs[0].trials[0].key if worker.packs else ""
+            return [Waiting(worker.number, key, since, holder)] if kind == "waiting" else []
         if kind == "epoch":  # a thread may outlive its trial
             return [Epoch(worker.number, *content)] if content[0] in _keys(worker) else []
         if kind not in {"told", "ended"}:

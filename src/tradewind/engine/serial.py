@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import io
+import os
 import signal
 import sys
 import threading
@@ -13,12 +14,15 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TextIO
 
-from tradewind.engine import Ended, Epoch, Event
+from tradewind.engine import Ended, Epoch, Event, Waiting
 from tradewind.engine.isolation import Isolation, no_return_from_forks
 from tradewind.engine.trial_log import header, span
-from tradewind.engine.worker import failed, load_trainer, things_of, turn_of
+from tradewind.engine.worker import failed, load_trainer, note, things_of, turn_of, watched
 from tradewind.machine import core_numbers, gpu_ids
-from tradewind.pack import Outcome, Pack, Report, Scores, Task, Trainer, untold
+from tradewind.occupancy import Holder
+from tradewind.pack import Outcome, Pack, Place, Report, Scores, Task, Trainer, untold
+
+LOOK_S = 0.05  # how often a pack that waits for its turn looks
 
 
 class Overrun(BaseException):
@@ -53,6 +57,7 @@ class Serial:
         self._turn = turn_of(task, things_of(gpu_ids(), core_numbers()))
         self._trainer: Trainer | None = None
         self._waiting: Pack | None = None
+        self._since = 0.0  # when it began to wait for its turn
 
     def free(self) -> int:
         """One, unless a pack waits to be polled."""
@@ -68,8 +73,15 @@ class Serial:
         if self._waiting is None or not timeout_s:
             time.sleep(timeout_s)
             return []
+        self._turn.take()
+        if holder := self._turn.ahead():
+            return self._wait(holder, timeout_s)
         pack, self._waiting = self._waiting, None
         events: list[Event] = []
+        waited_s = 0.0
+        if self._since:
+            waited_s = time.time() - self._since
+            events, self._since = [Waiting(0, pack.trials[0].key, self._since)], 0.0
 
         def report(key: str, epoch: int, scores: Scores) -> None:
             events.append(Epoch(0, key, epoch, dict(scores)))
@@ -80,13 +92,24 @@ class Serial:
         ) as log:  # a fork copies what is not written yet
             log.write(header(pack))
             begin = log.tell()
+            watch = watched(self._task, Place(gpus=gpu_ids()), os.getpid())
             outcomes = self._fit(pack, report, log)
+            note(outcomes, waited_s, watch)
             log.flush()
             place = span(self._path, begin, log.tell())
         return [*events, Ended(0, pack, outcomes, started, time.time(), place)]
 
     def close(self) -> None:
-        """There is no worker to end."""
+        """There is no worker to end; whoever waits for this one need not."""
+        self._turn.__exit__()
+
+    def _wait(self, holder: Holder, timeout_s: float) -> list[Event]:
+        if self._since:
+            time.sleep(min(timeout_s, LOOK_S))
+            return []
+        assert self._waiting is not None, "a pack waits"
+        self._since = time.time()
+        return [Waiting(0, self._waiting.trials[0].key, self._since, holder)]
 
     def _fit(self, pack: Pack, report: Report, log: TextIO) -> list[Outcome]:
         out, err = (Tee(terminal, log) if self._echo else Tee(log) for terminal in (sys.stdout, sys.stderr))

@@ -20,14 +20,15 @@ from collections.abc import Iterable, Iterator, Sequence
 from multiprocessing.connection import Connection
 from typing import Any
 
+from tradewind.disturbance import Disturbance
 from tradewind.engine.isolation import Isolation, no_return_from_forks
 from tradewind.engine.leftovers import Leftovers
 from tradewind.engine.reaper import under_reaper
 from tradewind.engine.trial_log import header
 from tradewind.errors import TradewindError
 from tradewind.machine import boot, core_numbers
-from tradewind.occupancy import Turn
-from tradewind.pack import Outcome, Pack, Scores, Task, Trainer, untold
+from tradewind.occupancy import Holder, Turn
+from tradewind.pack import Outcome, Pack, Place, Scores, Task, Trainer, untold
 
 
 def error_of(error: BaseException) -> dict[str, str]:
@@ -65,7 +66,21 @@ def things_of(gpus: Sequence[str], cores: Iterable[int]) -> list[str]:
 
 def turn_of(task: Task, things: Sequence[str]) -> Turn:
     """When this process may compute: at any time to tune, unless a trial is timed; alone to time."""
-    return Turn(things, task.purpose == "time")
+    return Turn(things if task.waits else (), task.purpose == "time", task.run_folder)
+
+
+def watched(task: Task, place: Place, starter: int) -> Disturbance | None:
+    """What else the machine does while a trial is timed; to tune, nobody asks."""
+    return Disturbance(place, starter) if task.purpose == "time" else None
+
+
+def note(outcomes: Sequence[Outcome], waited_s: float, watch: Disturbance | None) -> None:
+    """Put into the records of trials how long they waited for their turn, and what disturbed them."""
+    disturbed = watch.share() if watch and outcomes else None
+    for outcome in outcomes:
+        outcome.facts["waited_s"] = waited_s
+        if watch:
+            outcome.facts["disturbed"] = disturbed
 
 
 def address() -> str:
@@ -83,7 +98,8 @@ def address() -> str:
 class Service:
     """What a worker does for the engine that started it, message after message."""
 
-    def __init__(self, connection: Connection) -> None:
+    def __init__(self, connection: Connection, starter: int) -> None:
+        self._starter = starter
         self._connection, self._sending = connection, threading.Lock()
         self._pid, self._training = os.getpid(), Pack(())
         os.register_at_fork(after_in_child=connection.close)
@@ -96,6 +112,7 @@ class Service:
         self._things = things_of(place.gpus, cores)
         self._turn = turn_of(self._task, self._things)
         self._turn_for_all = contextlib.ExitStack()  # of a gang's members on this host
+        self._place, self._waited_s = place, 0.0
         self._trainer: Trainer | None = None
         self._isolation: Isolation | None = None
         self._leftovers = Leftovers([0, 1, 2, connection.fileno()])
@@ -130,14 +147,22 @@ class Service:
 
     @contextlib.contextmanager
     def _waited_for(self, turn: Turn) -> Iterator[None]:
-        at_once = turn.at_once()
-        if not at_once:
-            os.write(1, b"waiting: while a trial is timed, no other one runs on this host's cores or GPUs\n")
-            self._send("waiting")
-        with turn:
-            if not at_once:
-                self._send("up")  # what came before took time that no timeout counts
+        since, holders = time.time(), list[Holder]()
+
+        def told(holder: Holder) -> None:
+            holders.append(holder)
+            with contextlib.suppress(OSError):
+                os.write(1, f"waiting for a trial of {holder['run']} on the same cores or GPUs\n".encode())
+            self._send("waiting", since, dict(holder))
+
+        turn.enter(told)
+        try:
+            if holders:
+                self._waited_s = time.time() - since
+                self._send("waiting", since, {})
             yield
+        finally:
+            turn.__exit__()
 
     def _train(self, pack: Pack) -> None:
         with contextlib.suppress(OSError):  # a full disk costs the log, not the trial
@@ -145,9 +170,12 @@ class Service:
         started, log_start = time.time(), _log_size()
         leads = pack.gang is None or not pack.gang.rank
         told: set[str] = set()
+        watch: Disturbance | None = None
+        waited_s, self._waited_s = self._waited_s, 0.0
 
         def tell(outcome: Outcome) -> None:  # at once: what comes after it may be the end of this process
             told.add(outcome.key)
+            note([outcome], waited_s, watch)
             self._send("told", [outcome], started, time.time(), log_start, _log_size())
 
         try:
@@ -158,6 +186,7 @@ class Service:
             self._isolation = self._isolation or Isolation()  # what imports have done stays
             self._isolation.seed(pack.trials[0].seed)
             # of a single trial the outcome is that of the pack
+            watch = watched(self._task, self._place, self._starter)
             hears = self._report if leads else _unheard, tell if len(pack.trials) > 1 else untold
             self._training = pack
             with no_return_from_forks():
@@ -167,6 +196,7 @@ class Service:
             traceback.print_exc(file=sys.__stderr__)
             outcomes = failed(pack.parted(told)[1], error)
         self._training, finished = Pack(()), time.time()
+        note(outcomes, waited_s, watch)
         if self._isolation is not None:
             self._isolation.restore()
         left = self._leftovers.found() if pack.gang is None else ""
@@ -209,7 +239,7 @@ def main() -> None:
     os.set_inheritable(handle, False)
     faulthandler.enable()
     try:
-        Service(Connection(handle)).serve()
+        Service(Connection(handle), starter).serve()
     except (EOFError, BrokenPipeError, ConnectionResetError):
         pass  # the parent has ended
     sys.stdout.flush()

@@ -14,7 +14,7 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
-from tradewind.analysis.status import duration
+from tradewind.analysis.status import duration, whom
 from tradewind.column_names import measured
 from tradewind.folder import RunFolder
 from tradewind.journal import Record
@@ -112,6 +112,11 @@ class Lines(Tally):
     def epoch(self, worker: int, epoch: int, scores: Mapping[str, float]) -> None:
         """Nothing."""
 
+    def waiting(self, worker: int, since: float, holder: Mapping[str, Any]) -> None:
+        """Say who waits for whom, at once: a wait may be long."""
+        if holder:
+            self._say(f"worker {worker} waits for {whom(holder)}")
+
     def finished(self, worker: int | None, record: Record) -> None:
         """One line per trial, or one for many where they are short."""
         self.count(record)
@@ -160,6 +165,11 @@ class Terminal(Tally):
         """A worker has trained another epoch."""
         values = " ".join(f"{name} {value:.4g}" for name, value in list(scores.items())[:2])
         self._doing[worker] = f"epoch {epoch} {values}"
+
+    def waiting(self, worker: int, since: float, holder: Mapping[str, Any]) -> None:
+        """A worker waits for another run."""
+        at = time.strftime("%H:%M:%S", time.localtime(since))
+        self._doing[worker] = f"waits since {at} for {whom(holder)}" if holder else ""
 
     def finished(self, worker: int | None, record: Record) -> None:
         """Count it; a failure is also said in a line that stays."""

@@ -6,8 +6,9 @@ import json
 import time
 from typing import Any
 
-from tradewind.analysis.status import duration
+from tradewind.analysis.status import duration, whom
 from tradewind.cluster.slurm import queue_lines
+from tradewind.disturbance import MOST
 from tradewind.folder import RunFolder
 from tradewind.journal import Record
 from tradewind.progress import portion
@@ -78,6 +79,8 @@ def status_page(found: dict[str, Any]) -> str:
         lines.append(
             f"    trial {line['trial']} for {duration(time.time() - line['at'])}, epoch {line['epoch']} {scores}"
         )
+        if wait := line["waiting"]:
+            lines.append(f"      waits for {duration(time.time() - wait['since'])} now for {whom(wait['for'])}")
     if found["queue"]:
         lines += ["  in Slurm's queue", *queue_lines(found["queue"])]
     if found["best"]:
@@ -124,6 +127,11 @@ def trial_page(folder: RunFolder, results: Results, record: Record) -> str:
         f"  last     {_pairs(record['last']) or 'none'}",
         f"  where    {record.get('host', '')}, {record.get('machine', '')}, code {record.get('code', '')}",
     ]
+    if record.get("waited_s"):
+        lines.append(f"  waited   {duration(record['waited_s'])} for other runs on the same cores or GPUs")
+    if (disturbed := record.get("disturbed")) is not None:
+        decides = "; its times decide nothing" if disturbed > MOST else ""
+        lines.append(f"  disturbed by {disturbed:.1%} of what it wanted of the machine{decides}")
     curve = results.curve(record["key"])
     if curve:
         lines += ["  curve", *_curve(curve)]

@@ -37,7 +37,7 @@ def schedule_of(trials: Trials, journal: Journal, results: Results, way: Way) ->
     folder, owner, edition = journal.folder, journal.owner, trials.study.digest()
     if trials.searching:
         claims = Claims(folder, edition, owner)
-        return _searching(trials, journal, claims, way), claims
+        return _searching(trials, journal, claims, way, results.set_aside()), claims
     history = History(results, owner)
     if way.share is None:
         claims = Claims(folder, edition, owner)
@@ -52,10 +52,12 @@ def schedule_of(trials: Trials, journal: Journal, results: Results, way: Way) ->
     return Synchronous(trials, plan, rank, claims, history, way.retry_failed, watches), claims
 
 
-def _searching(trials: Trials, journal: Journal, claims: Claims, way: Way) -> Adaptive | Generations:
+def _searching(
+    trials: Trials, journal: Journal, claims: Claims, way: Way, aside: set[tuple[str, float]]
+) -> Adaptive | Generations:
     if way.probe:
         raise Mistake(f"--probe {way.probe}: a search chooses its own trials; leave it out")
-    ledger = Ledger(trials, journal.folder, journal.owner)
+    ledger = Ledger(trials, journal.folder, journal.owner, aside)
     if way.share is None:
         return Adaptive(trials, claims, ledger, journal, way.workers, way.retry_failed)
     if way.retry_failed:

@@ -46,7 +46,7 @@ class History:
         for path in self._folder.journals.glob("*.jsonl"):
             if owner_of(path) != self._owner:
                 reading = self._readings.setdefault(path.name, Reading(path))
-                found += [record for _, record in reading.lines(finished_only=True)]
+                found += [line for _, line in reading.lines(finished_only=True) if line["kind"] == "finished"]
         for record in found:
             self.add(record)
         return found

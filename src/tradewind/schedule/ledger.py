@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass, field, replace
 from statistics import fmean
 
@@ -35,8 +35,10 @@ class Fate:
 class Ledger:
     """Knows the trials of every number and their fates; tells nobody by itself."""
 
-    def __init__(self, trials: Trials, folder: RunFolder, owner: str) -> None:
-        self._trials, self._folder, self._owner = trials, folder, owner
+    def __init__(
+        self, trials: Trials, folder: RunFolder, owner: str, aside: Collection[tuple[str, float]] = ()
+    ) -> None:
+        self._trials, self._folder, self._owner, self._aside = trials, folder, owner, aside
         self._readings: dict[str, Reading] = {}
         self._configs: dict[int, list[Trial]] = {}
         self._fates: dict[str, Fate] = {}
@@ -53,6 +55,8 @@ class Ledger:
                 continue
             at = 0.0
             for _, line in self._readings.setdefault(path.name, Reading(path)).lines():
+                if line["kind"] == "finished" and (line["key"], line["finished"]) in self._aside:
+                    continue
                 if line["kind"] in ("asked", "finished") or "rung" in line:
                     # clocks of hosts differ, lines of a file have their order
                     at = max(at, line["finished"] if line["kind"] == "finished" else line["at"])

@@ -31,6 +31,10 @@ def joined(before: Record, earlier: Curve, outcome: Outcome) -> Outcome:
     facts: dict[str, Any] = dict(outcome.facts)
     for name in ("packed_with", "peak_memory_bytes"):
         facts[name] = max(before.get(name) or 0, facts.get(name) or 0)
+    facts["waited_s"] = before.get("waited_s", 0.0) + facts.get("waited_s", 0.0)
+    if "disturbed" in facts:
+        shares = before.get("disturbed"), facts["disturbed"]
+        facts["disturbed"] = None if None in shares else max(shares)
     if curve:
         facts["epochs_run"] = int(curve[-1]["epoch"])
     last = outcome.last or before["last"]

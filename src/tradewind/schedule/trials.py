@@ -114,12 +114,12 @@ class Trials:
         key = hashlib.blake2b(text, digest_size=16).hexdigest()
         return Trial(position, repeat, key, config, seed, data_seed)
 
-    def task(self, run_folder: str, threads: int) -> Task:
+    def task(self, run_folder: str, threads: int, waits: bool = True) -> Task:
         """What a worker needs to know to train any of them."""
         study = self.study
         return Task(
             study.workload, study.command, study.data, study.purpose, study.stop.limits(),
-            str(study.folder), run_folder, threads,
+            str(study.folder), run_folder, threads, waits,
         )  # fmt: skip
 
     def _defaults(self) -> Config:

@@ -116,7 +116,7 @@ function running(name, some) {
   const rows = some.map((one) => [
     h("a", { href: write(["trial", name, String(one.trial)]) }, plain(one.trial)),
     one.worker === null ? "–" : plain(one.worker), one.job, duration(Date.now() / 1000 - one.at), plain(one.epoch),
-    Object.entries(one.scores).slice(0, 4).map(([key, value]) => `${key} ${text(value)}`).join("  ") || "–",
+    one.waiting ? `waits for ${duration(Date.now() / 1000 - one.waiting.since)} now for ${one.waiting.for}` : Object.entries(one.scores).slice(0, 4).map(([key, value]) => `${key} ${text(value)}`).join("  ") || "–",
   ]);
   return table({ caption: "Trials that run now", head: ["trial", "worker", "job", "for", "epoch", "so far"], rows, words: true, headed: true });
 }
