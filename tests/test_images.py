@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import builtins
+import copy
 import os
 from collections import Counter
 from pathlib import Path
@@ -11,12 +12,15 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from conftest import Cli, WriteStudy
 from safetensors.torch import load_file, save_file
+from torch import nn
 
 import tradewind
 from tradewind.errors import DataError, WorkloadError
 from tradewind.train.batches import Batch
 from tradewind.train.stack import Stack
+from tradewind.train.torch_faults import SlicedConv2d, led_around
 from tradewind.workloads import data_identity, find
 from tradewind.workloads.image_files import SHAPES, load_images, make_shapes
 from tradewind.workloads.image_networks import ImageNetwork, residual_backbone
@@ -292,3 +296,37 @@ def test_the_real_substitutes_are_read(name: str, classes: int, test: int) -> No
     assert data.validation is not None
     assert len(data.validation) == round(0.2 * (len(data.train) + len(data.validation)))
     assert data.train.inputs.shape[1:] == (3, 32, 32)
+
+
+# What torch does wrong on a CPU.
+
+NARROW = {"side": 64, "images": 40, "classes": 2}
+
+
+def test_a_narrow_residual_network_over_large_images_trains_on_a_cpu(cli: Cli, write_study: WriteStudy) -> None:
+    """In a process of its own: a strided 1×1 convolution of 8 channels would die of SIGSEGV in torch 2.13."""
+    fixed = {"network": "residual", "width": 8, "blocks": 1, "epochs": 1, "device": "cpu", "batch_size": 16}
+    study = write_study({"name": "narrow", "workload": "images", "data": NARROW, "fixed": fixed})
+    ran = cli("run", study, "--quiet", "--engine", "processes", "--workers", "1")
+    assert ran.returncode == 0, ran.stdout + ran.stderr
+
+
+@pytest.mark.parametrize(("stride", "sides"), [(2, (8, 8)), (2, (9, 7)), ((1, 3), (5, 10)), (3, (2, 1))])
+def test_a_convolution_led_around_a_fault_is_the_same(stride: Any, sides: tuple[int, int]) -> None:
+    torch.manual_seed(0)
+    right = nn.Conv2d(4, 6, 1, stride, groups=2, dtype=torch.float64)
+    x = torch.randn(3, 4, *sides, dtype=torch.float64, requires_grad=True)
+    other = led_around(copy.deepcopy(nn.Sequential(right)))
+    assert type(other[0]) is SlicedConv2d
+    assert list(other.state_dict()) == ["0.weight", "0.bias"]
+    flow = torch.randn_like(right(x))
+    expected = torch.autograd.grad(right(x), (x, *right.parameters()), flow)
+    found = torch.autograd.grad(other(x), (x, *other.parameters()), flow)
+    torch.testing.assert_close(other(x), right(x), rtol=1e-12, atol=1e-12)
+    for one, its in zip(found, expected, strict=True):
+        torch.testing.assert_close(one, its, rtol=1e-12, atol=1e-12)
+
+
+def test_only_strided_convolutions_of_single_pixels_are_led_around() -> None:
+    kept = [nn.Conv2d(2, 2, 1), nn.Conv2d(2, 2, 3, 2), nn.Conv2d(2, 2, 1, 2, padding=1), nn.Conv1d(2, 2, 1, 2)]
+    assert [type(layer) for layer in led_around(nn.Sequential(*kept)).children()] == [nn.Conv2d] * 3 + [nn.Conv1d]

@@ -21,6 +21,7 @@ from tradewind.train.judgement import all_finite, on_target
 from tradewind.train.optim import Optimizer, learning_rate
 from tradewind.train.parallel.meters import Busy, Tally
 from tradewind.train.precision import computing, kept_in, products, resolved
+from tradewind.train.torch_faults import led_around
 from tradewind.workloads.contract import Data, Workload
 
 EVALUATION_BATCH = 2048
@@ -190,6 +191,8 @@ def warm_up(workload: Workload, model: nn.Module, batches: TrainingBatches, conf
 def place(model: nn.Module, device: torch.device, dtype: torch.dtype, samples: Samples) -> nn.Module:
     """The model on its device; convolutions over channels-last images get weights of that layout."""
     model = model.to(device=device, dtype=dtype)
+    if device.type == "cpu":
+        led_around(model)
     if samples.channels_last and samples.inputs.ndim == 4:
         return model.to(memory_format=torch.channels_last)  # type: ignore[call-overload, no-any-return]
     return model
