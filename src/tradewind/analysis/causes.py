@@ -256,7 +256,7 @@ def _interactions(found: _Asked, stand_out: set[int]) -> list[Cause]:
         if not {a, b} & stand_out or not (factors[a].levels and factors[b].levels):
             continue
         products = (factors[a].columns[:, :, None] * factors[b].columns[:, None, :]).reshape(len(found.y), -1)
-        part = found.model.part([], products)
+        part = found.model.further(products)
         own = found.dof == found.model.dof  # the model's own residuals hold the pair as well
         dof = found.dof - part.rank * own
         if not part.rank or dof < PAIRS_NEED:

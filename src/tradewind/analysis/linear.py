@@ -118,41 +118,55 @@ class Part:
 
 
 class Model:
-    """Least squares of centred values on factors."""
+    """Least squares of centred values on factors.
+
+    All columns are turned once so that only as many rows are left as there are columns, and one for the rest.
+    """
 
     def __init__(self, y: Array, factors: Sequence[Factor], blocks: Sequence[Factor] = ()) -> None:
         self.y = y - y.mean()
         self.factors = list(factors)
-        self.blocks = [block.columns for block in blocks]
-        fitted, rank = _project(self._beside([]), self.y)
-        self.residuals = self.y - fitted
+        columns = [f.columns - f.columns.mean(axis=0) for f in (*blocks, *factors)]
+        self._turn, small = np.linalg.qr(np.column_stack([np.zeros((len(y), 0)), *columns]))
+        ends = np.cumsum([f.columns.shape[1] for f in (*blocks, *factors)])[:-1]
+        parts = np.split(small, ends, axis=1)
+        self._blocks, self._columns = parts[: len(blocks)], parts[len(blocks) : len(blocks) + len(factors)]
+        self._along = self._turn.T @ self.y
+        fitted, rank = _project(self._beside([]), self._along)
+        self.residuals = self.y - self._turn @ fitted
         self.dof = len(y) - 1 - rank
         self.squares = float(self.residuals @ self.residuals)
 
     def _beside(self, left_out: Sequence[int]) -> Array:
-        kept = [f.columns for k, f in enumerate(self.factors) if k not in left_out]
-        return np.column_stack([np.zeros((len(self.y), 0)), *self.blocks, *kept])
+        kept = [columns for k, columns in enumerate(self._columns) if k not in left_out]
+        return np.column_stack([np.zeros((len(self._along), 0)), *self._blocks, *kept])
 
-    def part(self, which: Sequence[int], columns: Array | None = None) -> Part:
-        """What some factors (or further columns) add to the rest."""
-        own = np.column_stack([self.factors[k].columns for k in which]) if columns is None else columns
-        others = self._beside(which)
-        own = own - own.mean(axis=0)
-        size = np.linalg.norm(own, axis=0)
-        left = own - _project(others, own)[0]
-        left[:, np.linalg.norm(left, axis=0) <= EVEN * np.maximum(size, 1e-300)] = 0.0
-        u, s, v = np.linalg.svd(left, full_matrices=False)
-        kept = s > 1e-7 * max(float(size.max(initial=0.0)), 1e-300)
-        inverse = v[kept].T / s[kept]
-        along = u[:, kept].T @ self.y
-        return Part(inverse @ along, inverse @ inverse.T, float(along @ along), int(kept.sum()))
+    def part(self, which: Sequence[int]) -> Part:
+        """What some factors add to the rest."""
+        own = np.column_stack([self._columns[k] for k in which])
+        return _part(own, own - _project(self._beside(which), own)[0], self._along)
+
+    def further(self, columns: Array) -> Part:
+        """What further columns add to all factors."""
+        own = columns - columns.mean(axis=0)
+        return _part(own, own - self._turn @ _project(self._beside([]), self._turn.T @ own)[0], self.y)
+
+
+def _part(own: Array, left: Array, y: Array) -> Part:
+    """The least squares of y on what is left of columns beside others."""
+    size = np.linalg.norm(own, axis=0)
+    left = np.where(np.linalg.norm(left, axis=0) <= EVEN * np.maximum(size, 1e-300), 0.0, left)
+    u, s, v = np.linalg.svd(left, full_matrices=False)
+    kept = s > 1e-7 * max(float(size.max(initial=0.0)), 1e-300)
+    inverse = v[kept].T / s[kept]
+    along = u[:, kept].T @ y
+    return Part(inverse @ along, inverse @ inverse.T, float(along @ along), int(kept.sum()))
 
 
 def _project(columns: Array, y: Array) -> tuple[Array, int]:
     """The part of y in the space of columns, and the dimension of that space."""
     if not columns.shape[1]:
         return np.zeros_like(y), 0
-    columns = columns - columns.mean(axis=0)
     size = np.linalg.norm(columns, axis=0)
     columns = columns[:, size > 0] / size[size > 0]
     u, s, _ = np.linalg.svd(columns, full_matrices=False)
