@@ -12,10 +12,13 @@ from typing import Any
 import numpy as np
 import pytest
 from test_results import record, write_run
+from typer.testing import CliRunner
 
 from tradewind import Results
+from tradewind.analysis.advice import advise
 from tradewind.analysis.laws import Measurement, Prediction, fit
 from tradewind.analysis.prediction import predict
+from tradewind.cli import app
 from tradewind.errors import Mistake, RunError
 from tradewind.imports import import_results
 from tradewind.report.prediction import prediction_page
@@ -296,7 +299,7 @@ def test_what_a_job_costs_once_is_not_counted_for_every_epoch(tmp_path: Path) ->
 
 
 def test_with_one_batch_size_epochs_are_known_there_and_wide_open_elsewhere(tmp_path: Path) -> None:
-    found = predict(to_a_target(tmp_path, (1,), (64,), 0.0), [1, 8])
+    found = predict(to_a_target(tmp_path, (1, 2), (64,), 0.0), [1, 16])
     tables = {t["config"].get("scaling", "strong"): t["rows"] for t in found["tables"]}
     wide = [(row["high_s"] - row["low_s"]) / row["predicted_s"] for row in tables["weak"]]
     assert wide[0] < 0.7
@@ -310,3 +313,65 @@ def test_trials_that_never_reached_the_target_are_told(tmp_path: Path) -> None:
     found = predict(Results.load(results.folder.path), [4])
     assert found["without_target"] == 1
     assert "1 trials never reached the target" in prediction_page(found)
+
+
+def by_devices(path: Path, counts: Sequence[int], time: str = "wall_s") -> Results:
+    rows = [
+        record(
+            k,
+            config={"devices": n},
+            last={},
+            scores={},
+            times={time: [90 / n + 10] if time == "epoch_s" else 90 / n + 10},
+        )
+        for k, n in enumerate(counts)
+    ]
+    return Results.load(write_run(path / "run", a=rows))
+
+
+@pytest.mark.parametrize("time", ["epoch_s", "train_s"])
+def test_the_time_that_is_there_is_predicted(tmp_path: Path, time: str) -> None:
+    by_devices(tmp_path, (1, 2, 4), time)
+    done = CliRunner().invoke(app, ["predict", str(tmp_path / "run"), "--devices", "4", "--json"])
+    found = json.loads(done.stdout)
+    assert (found["value"], found["tables"][0]["rows"][0]["measured_s"]) == (time, 32.5)
+    with pytest.raises(Mistake, match="pack_wall_s: found no such time"):
+        predict(Results.load(tmp_path / "run"), [4], "pack_wall_s")
+
+
+def test_two_device_counts_are_two_points_with_an_interval_and_no_verdict(tmp_path: Path) -> None:
+    results = by_devices(tmp_path, (1, 2))
+    (table,) = predict(results, [1, 2, 4, 8])["tables"]
+    assert (table["points"], table["verdict"], table["enough_devices"]) == (2, False, None)
+    widths = [(row["high_s"] - row["low_s"]) / row["predicted_s"] for row in table["rows"]]
+    assert widths[3] > widths[2] > widths[1] > 0
+    page = prediction_page(predict(results, [1, 2, 4, 8]))
+    assert "two points: no verdict; measure 4 devices next" in page
+    assert "pay" not in page
+    told = {item.topic: item for item in advise(results)}["devices per network"]
+    assert "2 are 1.82 times as fast as 1" in told.text
+    assert "Two points are no law: measure 4 devices too" in told.text
+    assert (told.sure, "beat" in told.text) == ("weak", False)
+
+
+def test_of_one_device_count_only_what_was_measured_is_said(tmp_path: Path) -> None:
+    results = by_devices(tmp_path, (1, 1))
+    found = predict(results, [1, 2, 8])
+    assert [
+        (row["devices"], row["measured_s"], row["predicted_s"], row["n"]) for row in found["tables"][0]["rows"]
+    ] == [(1, 100.0, None, 2)]
+    page = prediction_page(found)
+    assert "1 device: 100 s measured (n = 2)" in page
+    assert "one point: no verdict; measure 2 and 4 devices next" in page
+
+
+def test_a_difference_within_the_noise_of_single_times_is_no_verdict(tmp_path: Path) -> None:
+    rows = [
+        record(k, config={"devices": n}, last={}, scores={}, times={"epoch_s": [seconds]})
+        for k, (n, seconds) in enumerate([(1, 0.24), (2, 0.215), (4, 0.23)])
+    ]
+    told = {item.topic: item for item in advise(Results.load(write_run(tmp_path / "run", a=rows)))}
+    assert (told["devices per network"].sure, told["devices per network"].claim.sign) == ("weak", 0)
+    low, high = told["devices per network"].claim.interval or (0, 0)
+    assert low < 1 < high
+    assert "No config is quicker than another beyond chance" in told["most networks per hour"].text

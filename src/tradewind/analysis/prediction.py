@@ -23,6 +23,7 @@ Found = dict[str, Any]
 PAYS = 0.05
 FEWEST_COUNTS = 3  # device counts from which it is said whether more of them pay
 TO_TARGET = "time_to_target_s"
+NOT_PREDICTED = dict.fromkeys(("predicted_s", "low_s", "high_s", "speedup", "efficiency"))
 BY_EPOCHS = ("wall_s", "train_s")
 
 
@@ -91,10 +92,17 @@ def forecast(results: Results, value: str = "wall_s") -> Forecast:
     return Forecast(value, rows, fit(told), targets, per_epoch)
 
 
-def predict(results: Results, devices: Sequence[int], value: str = "wall_s") -> Found:
+def time_there(results: Results) -> str:
+    """The time that was recorded: the whole one, else that of training, of an epoch, or any."""
+    known = results.names("times")
+    return next((name for name in (*BY_EPOCHS, "epoch_s", *known) if name in known), "wall_s")
+
+
+def predict(results: Results, devices: Sequence[int], value: str = "") -> Found:
     """For each config of a run the times on these devices, and from where on more devices do not pay."""
     if not devices or min(devices) < 1:
         raise Mistake(f"devices: found {list(devices)}; allowed: whole numbers from 1")
+    value = value or time_there(results)
     found = forecast(results, value)
     reasons = results.items("reason") if "reason" in results.names() else []
     return {
@@ -103,8 +111,14 @@ def predict(results: Results, devices: Sequence[int], value: str = "wall_s") -> 
         "tables": [table(found, same, devices) for same in alike(found)],
         "epochs_to_target": [law.plain(INTERVAL) for law in _distinct(found.targets)],
         "without_target": sum("without the target" in (reason or "") for reason in reasons),
-        "soonest_to_target": [one for count in devices if (one := soonest(found, count))],
+        "soonest_to_target": [one for count in _told(found, devices) if (one := soonest(found, count))],
     }  # fmt: skip
+
+
+def _told(found: Forecast, devices: Sequence[int]) -> list[int]:
+    """The device counts of which the way to a target may be told: all, from three measured ones on."""
+    measured = {row.devices for row in found.rows}
+    return [count for count in devices if count in measured or len(measured) >= FEWEST_COUNTS]
 
 
 def alike(found: Forecast) -> list[list[Timed]]:
@@ -116,8 +130,18 @@ def alike(found: Forecast) -> list[list[Timed]]:
 
 
 def table(found: Forecast, same: Sequence[Timed], devices: Sequence[int]) -> Found:
-    """Rows of one config; `same` are its measurements."""
+    """Rows of one config; `same` are its measurements.
+
+    `points`: how many device counts its law stands on; from one nothing is predicted, below three nothing concluded.
+    """
     one, measured = same[0], {row.devices: found.measured(row) for row in same}
+    counts = found.counts(one)
+    if len(counts) < 2:
+        known = {row.devices: (found.measured(row), row.n) for row in same}
+        rows = [{"devices": count, "measured_s": s, "n": n, **NOT_PREDICTED} for count, (s, n) in known.items()]
+        measure_next = [2 * max(known), 4 * max(known)]
+        nothing = {"enough_devices": None, "tried_to": max(known), "measure_next": measure_next}
+        return {"config": one.config, "rows": rows, "points": 1, "verdict": False, **nothing}
     law, alone, rows = found.law(same[0]), found.seconds(same[0], 1).seconds, []
     for count in devices:
         here = found.seconds(one, count)
@@ -129,15 +153,20 @@ def table(found: Forecast, same: Sequence[Timed], devices: Sequence[int]) -> Fou
             end = found.to_target(law, one, count, one.global_batch(count) or 0.0)
             row |= {"to_target_s": end.seconds, "to_target_low_s": end.low, "to_target_high_s": end.high}
         rows.append(row)
-    most = 2 * max([*devices, *measured])
+    verdict, most = len(counts) >= FEWEST_COUNTS, 2 * max([*devices, *measured])
+    return {
+        "config": one.config, "rows": rows, "points": len(counts), "verdict": verdict,
+        "enough_devices": _enough(found, one, devices, most) if verdict else None, "tried_to": most,
+        "measure_next": [] if verdict else [2 * max(counts)],
+    }  # fmt: skip
+
+
+def _enough(found: Forecast, one: Timed, devices: Sequence[int], most: int) -> int | None:
+    """The fewest devices beyond which less than 5 % is gained; None where that was not reached."""
     doubled = [2**k for k in range(most.bit_length())]
     tried = {count: found.seconds(one, count).seconds for count in sorted({*doubled, *devices, most})}
     enough = [n for n in tried if n < most and min(tried[m] for m in tried if m > n) > (1 - PAYS) * tried[n]]
-    verdict = len(found.counts(one)) >= FEWEST_COUNTS
-    return {
-        "config": one.config, "rows": rows, "enough_devices": enough[0] if enough and verdict else None,
-        "tried_to": most, "verdict": verdict,
-    }  # fmt: skip
+    return enough[0] if enough else None
 
 
 @dataclass(frozen=True)
@@ -150,6 +179,7 @@ class ScalingCurve:
     at: list[int]
     fitted: list[Prediction]
     enough_devices: int | None
+    verdict: bool  # whether there are device counts enough to say from where on more do not pay
 
 
 def scaling_curves(found: Forecast, most: int) -> list[ScalingCurve]:
@@ -165,7 +195,9 @@ def scaling_curves(found: Forecast, most: int) -> list[ScalingCurve]:
         at = [n for n in range(1, end["tried_to"] + 1) if n <= 16 or n == end["tried_to"] or not n & (n - 1)]
         fitted = [found.seconds(same[0], n) for n in at]
         devices, measured = [n for n, _ in known], [seconds for _, seconds in known]
-        curves.append(ScalingCurve(same[0].config, devices, measured, at, fitted, end["enough_devices"]))
+        curves.append(
+            ScalingCurve(same[0].config, devices, measured, at, fitted, end["enough_devices"], end["verdict"])
+        )
     return curves
 
 

@@ -83,7 +83,9 @@ def advise(run: RunArg, as_json: JsonOption = False) -> None:
 def predict(
     run: RunArg,
     devices: Annotated[str, typer.Option(metavar="N,…", help="For how many devices.")],
-    value: Annotated[str, typer.Option(metavar="V", help="Which time.")] = "wall_s",
+    value: Annotated[
+        str, typer.Option(metavar="V", help="Which time; default the whole one, else what was recorded.")
+    ] = "",
     as_json: JsonOption = False,
 ) -> None:
     """Times at device counts that were not run, with an interval, and where more devices stop paying."""

@@ -91,6 +91,7 @@ def scaling_figure(value: str, lines: Sequence[ScalingCurve]) -> Drawing:
         axes.fill_between(line.at, low, high, color=paint, alpha=0.13, linewidth=0)
         enough = line.enough_devices
         end = f"more than {enough} gain less than 5 %" if enough else f"devices pay up to {line.at[-1]} at least"
+        end = end if line.verdict else "two points: no verdict"
         tips[f"patch-fit{k}"] = [f"{label}\nfitted; {end}"]
         pairs = zip(line.devices, line.measured, strict=True)
         tips[f"marks{k}"] = [f"{label}\n{n} devices: {seconds:.4g} s measured" for n, seconds in pairs]

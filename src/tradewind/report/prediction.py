@@ -15,8 +15,6 @@ def prediction_page(found: dict[str, Any]) -> str:
         f"{found['value']} predicted from {found['measurements']} measured configs with {counts} devices; "
         f"{found['interval']:.0%} intervals"
     ]
-    if len(found["measured_devices"]) < 3:
-        lines.append("fewer than three device counts were measured: what communication costs is mostly a guess")
     if found["value"] != found["asked"]:
         lines.append(f"trials end at their target: {found['value']} stands for {found['asked']}")
     if found["without_target"]:
@@ -24,7 +22,8 @@ def prediction_page(found: dict[str, Any]) -> str:
             f"{found['without_target']} trials never reached the target and are not in the fit: it is hopeful"
         )
     for table in found["tables"][:MOST_TABLES]:
-        lines += ["", _pairs(table["config"]) or "all trials", *_grid(table["rows"]), _enough(table)]
+        grid = _measured(table["rows"]) if table["points"] < 2 else _grid(table["rows"])
+        lines += ["", _pairs(table["config"]) or "all trials", *grid, _enough(table)]
     if len(found["tables"]) > MOST_TABLES:
         lines += ["", f"and {len(found['tables']) - MOST_TABLES} further configs: --json shows all"]
     for target in found["epochs_to_target"]:
@@ -47,6 +46,15 @@ def _grid(rows: list[dict[str, Any]]) -> list[str]:
     return ["  ".join(cell.rjust(width) for cell, width in zip(line, widths, strict=True)) for line in cells]
 
 
+def _measured(rows: list[dict[str, Any]]) -> list[str]:
+    """One device count: what it took, nothing more."""
+    return [f"{_devices(row['devices'])}: {row['measured_s']:.4g} s measured (n = {row['n']})" for row in rows]
+
+
+def _devices(count: int) -> str:
+    return f"{count} device{'' if count == 1 else 's'}"
+
+
 def _until(row: dict[str, Any]) -> list[str]:
     if "to_target_s" not in row:
         return ["", ""]
@@ -54,10 +62,13 @@ def _until(row: dict[str, Any]) -> list[str]:
 
 
 def _enough(table: dict[str, Any]) -> str:
+    if not table["verdict"]:
+        more = " and ".join(map(str, table["measure_next"]))
+        return f"{'one point' if table['points'] < 2 else 'two points'}: no verdict; measure {more} devices next"
     if table["enough_devices"] is None:
         return f"more devices pay up to {table['tried_to']} at least"
     enough = table["enough_devices"]
-    return f"more than {enough} {'device does' if enough == 1 else 'devices do'} not pay: less than 5 % is gained"
+    return f"more than {_devices(enough)} {'does' if enough == 1 else 'do'} not pay: less than 5 % is gained"
 
 
 def _target(target: dict[str, Any]) -> str:
