@@ -376,7 +376,7 @@ def test_a_real_run_is_followed_as_it_happens(tmp_path: Path, write_study: Write
         assert epochs & {1, 2}
         wait_for(lambda: server.ready("live")["summary"]["state"] == "ended", 10)
         found = server.ready("live")["summary"]
-        assert (found["trials"], found["left"], found["running"], found["best"]["value"]) == (8, 0, 0, 7.0)
+        assert (found["trials"], found["left"], found["running"], found["best"]["score"]) == (8, 0, 0, 7.0)
         failure = server.get("/api/failures", run="live")["kinds"][0]
         assert failure["reason"] == "ValueError: <b>five</b> is refused"
         assert failure["traceback"].endswith("ValueError: <b>five</b> is refused")
@@ -405,7 +405,8 @@ def test_what_is_followed_line_by_line_equals_what_is_read_at_once(tmp_path: Pat
     found, plain = feed.ready(), Results.load(path)
     assert rows(found) == rows(plain)
     assert feed.counts == plain.counts() == {"done": 410, "pruned": 0, "stopped": 0, "failed": 20}
-    assert (feed.best, feed.metric) == ((plain.best().value, plain.best().record["trial"]), plain.best().metric)
+    assert feed.best is not None
+    assert (feed.best.plain(), feed.metric) == (plain.best().plain(), plain.best().metric)
     assert feed.bytes_read < len(text) + polls * 2000  # torn ends are read again, whole lines are not
     assert feed.damaged == 0
 

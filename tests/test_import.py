@@ -84,7 +84,7 @@ def test_an_imported_run_has_status_best_show_and_export_but_can_not_be_run(comm
     found = json.loads(command("status", "run", "--json").stdout)
     assert (found["trials"], found["done"], found["stopped"], found["left"]) == (3, 2, 1, 0)
     best = json.loads(command("best", "run", "--json").stdout)
-    assert (best["metric"], best["value"], best["config"]) == ("accuracy", 0.75, {"lr": 0.2, "batch_size": 32})
+    assert (best["metric"], best["score"], best["config"]) == ("accuracy", 0.75, {"lr": 0.2, "batch_size": 32})
     shown = command("show", "run", 2)
     assert shown.returncode == 0
     assert "stopped, no value in the source" in shown.stdout

@@ -31,6 +31,7 @@ LAYERS = [
     ["augment", "workloads", "studies"],
     ["imports"],
     ["results"],
+    ["ended_trials", "best", "ranking"],
     ["counting"],
     ["reading"],
     ["columns", "table", "foreign", "progress"],

@@ -35,9 +35,9 @@ def test_the_best_of_pruned_trials_is_the_best_of_those_trained_longest(run: Pat
     best = Results.load(run).best()
     assert (best.record["trial"], best.value) == (2, 0.3)
     shown = command("best", "run").stdout.splitlines()[0]
-    assert shown == "trial 2: loss 0.3 (pruned after epoch 3; no trial is done)"
+    assert shown == "loss 0.3 (n = 1, lower is better) (pruned after epoch 3; no trial is done)"
     status = command("status", "run").stdout
-    assert "loss 0.3 in trial 2 (no trial is done: last scores of 4 pruned trials)" in status
+    assert "loss 0.3 (n = 1, lower is better) in trial 2 (no trial is done: last scores of 4 pruned trials)" in status
     assert "  pruned   4\n" in status
 
 
@@ -53,7 +53,7 @@ def test_tables_advice_and_report_say_that_they_rest_on_pruned_trials(run: Path,
     assert all(item["sure"] in ("weak", "not enough data") for item in advice if item["topic"] != "what was measured")
     command("report", "run", "--out", "r.html")
     page = Path("r.html").read_text()
-    assert "trial 2: loss 0.3 (pruned after epoch 3; no trial is done)" in page
+    assert "loss 0.3 (n = 1, lower is better) (pruned after epoch 3; no trial is done)" in page
     assert "last scores of 4 pruned trials" in page
 
 

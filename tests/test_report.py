@@ -110,11 +110,12 @@ def test_the_front_holds_what_no_other_config_beats(tmp_path: Path) -> None:
     given = [(1.0, 0.5), (2.0, 0.7), (2.0, 0.6), (3.0, 0.7), (4.0, 0.9), (5.0, 0.8)]
     records = [trial(k, 0, train_s, auc, batch_size=k) for k, (train_s, auc) in enumerate(given)]
     results = Results.load(write_run(tmp_path / "run", a=records))
-    found = front(results, "train_s", "auc", lower=False)
+    found = front(results, "train_s", "auc")
     assert list(zip(found.times, found.scores, strict=True))[: found.on_front] == [(1, 0.5), (2, 0.7), (4, 0.9)]
     assert found.labels[: found.on_front] == ["batch_size=0", "batch_size=1", "batch_size=4"]
     assert (len(found.times), found.configs, found.n) == (6, 6, [1] * 6)
-    assert front(results, "train_s", "auc", lower=True).on_front == 1
+    results.folder.keep_imported({"directions": {"auc": "minimize"}})
+    assert front(Results.load(tmp_path / "run"), "train_s", "auc").on_front == 1
 
 
 def test_values_that_grow_by_factors_are_told_from_steps() -> None:

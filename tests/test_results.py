@@ -335,8 +335,8 @@ def test_best_follows_the_name_of_the_metric_or_the_study(command: Cli, write_st
         best = Results.load(path.parent / name).best()
         assert (best.metric, best.record["config"]["x"]) == (metric, x)
     found = json.loads(command("best", "loss", "--json").stdout)
-    assert (found["metric"], found["value"], found["trial"]) == ("loss", 0.0, 1)
-    assert command("best", "lowest").stdout.startswith("trial 0: score 1\n")
+    assert (found["metric"], found["score"], found["trial"]) == ("loss", 0.0, 1)
+    assert command("best", "lowest").stdout.startswith("score 1 (n = 1, lower is better)\n")
 
 
 def test_only_trials_that_ran_to_their_end_can_be_best(tmp_path: Path) -> None:

@@ -439,7 +439,7 @@ def _written(study: Write, fields: dict[str, Any]) -> Study:
 
 
 def test_a_metric_that_no_trial_has_is_named_with_the_nearest_one(study: Write, tmp_path: Path) -> None:
-    this = study({"method": "tpe", "trials": 4, "metric": "lost"})
+    this = study({"method": "tpe", "trials": 4, "metric": "lost", "direction": "minimize"})
     with pytest.raises(StudyError, match=r"search.metric: trial 0 has no 'lost'; did you mean 'loss'\?"):
         serial(this, tmp_path / "run")
 

@@ -351,7 +351,7 @@ def tree(folder: Path) -> dict[str, bytes]:
         ({"workload": "finished_work:g"}, 'workload was "finished_work:f", is now "finished_work:g"'),
         ({"data": {"source": "other"}}, 'data was {}, is now {"source": "other"}'),
         ({"stop": {"max_epochs": 10}}, 'stop was {"max_epochs": 9}, is now {"max_epochs": 10}'),
-        ({"search": {"metric": "score"}}, 'search was {}, is now {"metric": "score"}'),
+        ({"search": {"method": "random"}}, 'search was {}, is now {"method": "random"}'),
     ],
 )
 def test_any_other_change_is_refused_with_the_difference_named(

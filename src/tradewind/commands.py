@@ -14,15 +14,18 @@ from typing import Any
 from tradewind.analysis.advice import advise
 from tradewind.analysis.expectation import expectation
 from tradewind.analysis.status import status
+from tradewind.best import Best
 from tradewind.cluster.slurm import queue_state
 from tradewind.engine.world import leading
 from tradewind.errors import Interrupted, Mistake, RunError, nearest
 from tradewind.folder import RunFolder, default_path
+from tradewind.measures import Direction
 from tradewind.report.advice import advice_page
+from tradewind.report.best import best_page
 from tradewind.report.check import packs_page
 from tradewind.report.live import watcher
-from tradewind.report.pages import best_page, check_page
-from tradewind.results import Best, Results
+from tradewind.report.pages import check_page
+from tradewind.results import Results
 from tradewind.run import run
 from tradewind.schedule.trials import Trials
 from tradewind.studies import path_of
@@ -60,8 +63,8 @@ def ending(results: Results, path: Path) -> str:
     counts = ", ".join(f"{count} {state}" for state, count in results.counts().items() if count or state == "done")
     try:
         best = f"best {best_page(results.best())}"
-    except RunError:
-        best = "no trial has a score"
+    except RunError as why:
+        best = f"no best: {str(why).partition(': ')[2]}"
     failed = f"\n`tradewind show {path} TRIAL` tells why one failed" if results.counts()["failed"] else ""
     return f"{counts}\n{best}\nrun folder {path}{failed}"
 
@@ -189,7 +192,9 @@ def export_command(run: Path, to: Path) -> int:
         raise RunError(f"{run}: imported results have no space to search, so they make no study of Optuna's")
     study = Study.of_edition(edition)
     trials = Trials(study)
-    goals = dict(zip(trials.metrics, trials.settings.directions, strict=True))
+    goals: dict[str, Direction] = {
+        name: "minimize" if lower else "maximize" for name, lower in results.goals(["score"])
+    }
     return export(list(results.records()), trials.points, goals, to, study.name)
 
 

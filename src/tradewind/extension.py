@@ -40,7 +40,7 @@ def refusal(old: Study, new: Study, defaults: Mapping[str, Value]) -> str:
 
 def _search_refusal(old: Search, new: Search) -> str:
     """Why a search can't go on as another one: its budgets may grow, a missing one being without end."""
-    fixed = dict.fromkeys(GROWING)
+    fixed = dict.fromkeys((*GROWING, "direction", *(("metric",) if old.plain_grid and new.plain_grid else ())))
     if old.model_copy(update=fixed) != new.model_copy(update=fixed):
         return f"search was {_plain(old)}, is now {_plain(new)}"
     for name in GROWING:

@@ -94,6 +94,10 @@ class RunFolder:
     def _beside(self) -> Path:
         return self.path / "edition.json"
 
+    @property
+    def _imported(self) -> Path:
+        return self.path / "imported.json"
+
     def _folders(self) -> list[Path]:
         return [value for value in vars(self).values() if value != self.path]
 
@@ -102,11 +106,12 @@ class RunFolder:
             self._mark.name,
             self.study_file.name,
             self._beside.name,
+            self._imported.name,
             self.report_file.name,
         }
 
     def edition(self) -> dict[str, Any]:
-        """The newest edition: `study` itself, and the `folder`, `file`, `metric` and `direction` beside it."""
+        """The newest edition: `study` itself, and the `folder`, `file`, `metrics` and `directions` beside it."""
         if not self.study_file.exists():
             return {}
         return {**read_json(self._beside), "study": read_json(self.study_file)}
@@ -118,6 +123,15 @@ class RunFolder:
         write_aside(self.editions / f"{name}.json", study)
         write_aside(self._beside, json.dumps(beside, indent=1).encode())
         write_aside(self.study_file, study)
+
+    def keep_imported(self, about: dict[str, Any]) -> None:
+        """Keep what an import said about its columns: `directions` of measures."""
+        write_aside(self._imported, json.dumps(about, indent=1).encode())
+
+    def imported(self) -> dict[str, Any]:
+        """What an import said about its columns; empty where nothing was."""
+        found: dict[str, Any] = read_json(self._imported) if self._imported.exists() else {}
+        return found
 
     def journal(self, owner: str) -> Path:
         """The journal of one process lifetime."""

@@ -44,19 +44,20 @@ class Foreign:
 
 
 def read_rows(
-    path: Path, at: str = "", join: str = "", values: Sequence[str] = (), rename: Mapping[str, str] = {}
-) -> Foreign:
+    path: Path, at: str = "", join: str = "", values: Sequence[str] = (), rename: Mapping[str, str] = {},
+    further: Sequence[str] = (),
+) -> Foreign:  # fmt: skip
     """The rows at a dotted path of a file, merged with those at `join` that have the same config.
 
     Measured are the columns in `values`; else what an exported record or a nested mapping measures; else the
     numeric columns of the rows that end in _s or contain accuracy, auc, loss, score, error, efficiency,
-    speedup or epochs_to. All other columns are config.
+    speedup or epochs_to; and, whatever the others are, those in `further`. All other columns are config.
     """
     document = _document(path)
     try:
         places = [_place(document, name) for name in ([at, join] if join else [at])]
         _rename(places, rename)
-        _measure(places, [rename.get(name, name) for name in values])
+        _measure(places, *([rename.get(name, name) for name in names] for names in (values, further)))
         return _joined(*places) if join else places[0]
     except (DataError, ValueError) as mistake:
         raise DataError(f"{path}: {mistake.args[0]}") from None
@@ -195,17 +196,19 @@ def _rename(places: Sequence[Foreign], rename: Mapping[str, str]) -> None:
             part.update(items)
 
 
-def _measure(places: Sequence[Foreign], values: Sequence[str]) -> None:
+def _measure(places: Sequence[Foreign], values: Sequence[str], further: Sequence[str]) -> None:
     known = {name for place in places for name in place.columns()}
-    for name in values:
-        if name not in known:
-            raise DataError(f"--values: there is no column {name!r}; {nearest(name, known)}")
+    for option, names in (("--values", values), ("--minimize or --maximize", further)):
+        for name in names:
+            if name not in known:
+                raise DataError(f"{option}: there is no column {name!r}; {nearest(name, known)}")
     for place in places:
         own = {name: 0 for row in place.rows for name in row.values}
         seen = {name: 0 for row in place.rows for name in row.config if MEASURED.search(name)}
         likely = [name for name in seen if all(_is_number(row.config.get(name)) for row in place.rows)]
         columns = place.columns()
         chosen = [name for name in values if name in columns] if values else list(own) or likely
+        chosen += [name for name in further if name in columns and name not in chosen]
         if not chosen:
             raise DataError(f"{place.place} measures nothing; name its --values, of: {', '.join(columns)}")
         for number, row in enumerate(place.rows, 1):

@@ -17,7 +17,7 @@ from tradewind.errors import DataError, Mistake, RunError
 from tradewind.folder import RunFolder, writing
 from tradewind.foreign import ForeignResult, read_rows
 from tradewind.journal import Journal, Record, new_owner
-from tradewind.measures import is_time
+from tradewind.measures import Direction, is_time
 from tradewind.pack import FINAL
 from tradewind.results import Results
 
@@ -43,9 +43,11 @@ def import_results(
     join: str = "",
     values: Sequence[str] = (),
     rename: Mapping[str, str] | None = None,
+    directions: Mapping[str, Direction] | None = None,
 ) -> int:
     """Make a run folder from a file of results; how many records it holds now."""
-    foreign = read_rows(path, at, join, values, rename or {})
+    directions = dict(directions or {})
+    foreign = read_rows(path, at, join, values, rename or {}, list(directions))
     if out.exists() and any(out.iterdir()):
         raise RunError(f"{out}: exists already; import into a new folder")
     folder = RunFolder.create(out)
@@ -54,6 +56,8 @@ def import_results(
         for number, row in enumerate(foreign.rows):
             journal.finished(_record(number, row, path, at), [])
         journal.settle()
+        if directions:
+            folder.keep_imported({"directions": directions})
     finally:
         journal.close()
     return len(foreign.rows)

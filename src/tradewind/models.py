@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from tradewind.column_names import measured
+from tradewind.best import rebuild_with
 from tradewind.errors import RunError
 from tradewind.folder import RunFolder
 from tradewind.journal import Record
-from tradewind.results import Results, rebuild_with
-from tradewind.study import Study
+from tradewind.results import Results
+from tradewind.study import Keep, Study
 from tradewind.workloads import find, make
 
 if TYPE_CHECKING:
@@ -22,7 +22,10 @@ def rebuild(folder: RunFolder, record: Record) -> nn.Module:
 
     path = folder.model(record["key"])
     if not path.exists():
-        raise RunError(f"{folder.path}: trial {record['trial']} left no weights; only the best network does")
+        raise RunError(
+            f"{folder.path}: trial {record['trial']} left no weights: they are kept of the best config alone; "
+            'more with "keep": "all" or a number in the study'
+        )
     edition = folder.edition()
     study = Study.of_edition(edition)
     config = {**record["config"], "seed": record["seed"], "data_seed": record["data_seed"]}
@@ -42,34 +45,19 @@ rebuild_with(rebuild)
 
 
 class BestWeights:
-    """Deletes the weights of trials that are beaten; those of the best one stay."""
+    """Keeps the weights of a config as long as it can be the best, those of its best repeat; deletes all others."""
 
-    def __init__(self, folder: RunFolder, results: Results) -> None:
+    def __init__(self, folder: RunFolder, results: Results, keep: Keep) -> None:
         self._folder = folder
-        self._best: tuple[float, int] | None = None  # of equal ones the first trial counts, as in Results.best
-        self._key = ""
-        self._metric, self._lower = results.objective()
-        try:
-            best = results.best()
-        except RunError:
-            return  # nothing done yet
-        self._best, self._key = self._rank(best.value, best.record), best.record["key"]
-        for path in folder.models.glob("*.safetensors"):  # left by a job that was killed
-            if path.stem != self._key and results.ended(path.stem):
-                path.unlink(missing_ok=True)
+        self._standing = None if keep == "all" else results.standing(1 if keep == "best" else keep)
+        if self._standing and self._standing.goals:
+            kept = self._standing.kept()
+            for path in folder.models.glob("*.safetensors"):  # left by a job that was killed
+                if path.stem not in kept and results.ended(path.stem):
+                    path.unlink(missing_ok=True)
 
     def consider(self, record: Record) -> None:
-        """Keep or delete the weights of a trial that has just ended."""
-        if record["state"] != "done":
-            return
-        value = measured(record, self._metric)
-        loser = record["key"]
-        if value is not None and value == value:
-            rank = self._rank(value, record)
-            if self._best is None or rank < self._best:
-                self._best, self._key, loser = rank, record["key"], self._key
-        if loser:
-            self._folder.model(loser).unlink(missing_ok=True)
-
-    def _rank(self, value: float, record: Record) -> tuple[float, int]:
-        return (value if self._lower else -value), record["trial"]
+        """Delete the weights that need not be kept now that a trial has ended."""
+        if self._standing and record["state"] == "done":
+            for key in self._standing.add(record):
+                self._folder.model(key).unlink(missing_ok=True)

@@ -78,6 +78,7 @@ class Limits:
     max_epochs: int | None = None
     target: Mapping[str, float] = field(default_factory=dict)
     timeout_s: float | None = None
+    lower: frozenset[str] = frozenset()  # the measures of the target that are better when lower
 
 
 @dataclass(frozen=True, slots=True)

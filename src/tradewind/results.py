@@ -3,90 +3,30 @@
 from __future__ import annotations
 
 import html
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
-from importlib import import_module
-from pathlib import Path
+from collections.abc import Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from tradewind.column_names import Names, bare, measured
-from tradewind.columns import Array, Columns
-from tradewind.counting import counted, disturbed, positions
-from tradewind.errors import Mistake, RunError, nearest
-from tradewind.folder import RunFolder
-from tradewind.journal import Reading, Record
-from tradewind.measures import lower_is_better
-from tradewind.pack import FINAL
-from tradewind.reading import read
-from tradewind.table import MISSING, Coded, Table, label_text, tabulate
+from tradewind.best import Best
+from tradewind.column_names import MEASURES, bare, group_of
+from tradewind.columns import Array
+from tradewind.ended_trials import EndedTrials
+from tradewind.errors import Mistake, RunError
+from tradewind.measures import Direction, direction_of
+from tradewind.ranking import APART, Ranking, Standing, front, rank, repeats_of
+from tradewind.table import MISSING, Coded, Table, codes_of, label_text, tabulate
 
 if TYPE_CHECKING:
     import pandas as pd
-    from torch import nn
 
 OF_A_PACK = ("pack_wall_s", "share_s")
 SHOWN = 10  # trials in a notebook
 
-Rebuild = Callable[[RunFolder, Record], "nn.Module"]
-_rebuild: list[Rebuild] = []
 
-
-def rebuild_with(rebuild: Rebuild) -> None:
-    """Tell how a trained network is made again; workloads stand above and say so when imported."""
-    _rebuild[:] = [rebuild]
-
-
-@dataclass(frozen=True)
-class Best:
-    """The best trial of a run."""
-
-    folder: RunFolder
-    record: Record
-    metric: str
-
-    @property
-    def value(self) -> float:
-        """What it reached in the metric."""
-        found = measured(self.record, self.metric)
-        assert found is not None, "the best trial is the best in this metric"
-        return found
-
-    @property
-    def weights(self) -> Path:
-        """The file of its trained weights."""
-        path = self.folder.model(self.record["key"])
-        if not path.exists():
-            raise RunError(f"{self.folder.path}: trial {self.record['trial']} left no weights; only networks do")
-        return path
-
-    def model(self) -> nn.Module:
-        """The trained network, ready for use."""
-        if not _rebuild:
-            import_module("tradewind.models")  # says how; it stands above, so it is called by name
-        return _rebuild[0](self.folder, self.record)
-
-
-class Results:
-    """Every trial of a run that has ended, each counted once."""
-
-    def __init__(self, folder: RunFolder, columns: Columns) -> None:
-        self.folder = folder
-        self._all = columns
-        self._names = Names.of(columns.groups)
-        self._trial = positions(folder, columns)
-        self._counted, self.duplicates = counted(columns, self._trial)
-        self.skipped_lines = columns.bad + columns.torn
-
-    @classmethod
-    def load(cls, path: str | Path) -> Results:
-        """Read a run folder; what an earlier call has read comes from a cache."""
-        folder = RunFolder.open(path)
-        return cls(folder, read(folder))
-
-    def __len__(self) -> int:
-        return len(self._counted)
+class Results(EndedTrials):
+    """Every trial of a run that has ended, each counted once: tables, the objective, the best config."""
 
     def _repr_html_(self) -> str:
         """What a notebook shows: how many trials ended how, and the first of them."""
@@ -99,101 +39,6 @@ class Results:
         body = "".join(f"<tr><td>{'</td><td>'.join(line)}</td></tr>" for line in lines)
         head = "</th><th>".join(map(html.escape, names))
         return f"<p>{html.escape(title)}</p><table><tr><th>{head}</th></tr>{body}</table>{rest}"
-
-    def names(self, *groups: str) -> list[str]:
-        """The columns, or those of some groups: record, config, times, scores, last."""
-        return [
-            self._names.shown[column] for column, group in self._all.groups.items() if not groups or group in groups
-        ]
-
-    def full_names(self) -> list[str]:
-        """The columns by their full names, as `config.epochs`."""
-        return list(self._all.groups)
-
-    def named(self, name: str) -> str:
-        """The name under which a column is shown, asked for by that or by its full name; any other as it is."""
-        return self._names.shown.get(self._names.meant.get(name, ""), name)
-
-    def measure(self, name: str) -> str:
-        """The same where a measure is asked for, whose the bare name then is."""
-        return self._names.shown.get(self._names.measure(name) or "", name)
-
-    def _column(self, name: str) -> str:
-        if name not in self._names.meant:
-            raise Mistake(f"{self.folder.path}: no column {name!r}; {nearest(name, self.names())}")
-        return self._names.meant[name]
-
-    def column(self, name: str) -> Array:
-        """One column: floats for numbers (NaN: none), otherwise objects."""
-        column = self._column(name)
-        values = self._trial if column == "trial" else self._all.column(column).decoded()
-        return np.asarray(values[self._counted])
-
-    def items(self, name: str) -> list[Any]:
-        """One column as plain values, None where there is none."""
-        column = self._column(name)
-        everything = self._trial.astype(int).tolist() if column == "trial" else self._all.column(column).items()
-        return [everything[row] for row in self._counted]
-
-    def keys(self) -> list[str]:
-        """The keys of the trials."""
-        return [self._all.key(row) for row in self._counted]
-
-    def final_keys(self) -> set[str]:
-        """The keys of the trials that need not run again."""
-        states = self.column("state") if len(self) else np.array([])
-        return {self._all.key(row) for row, state in zip(self._counted, states, strict=True) if state in FINAL}
-
-    def ended(self, key: str) -> bool:
-        """Whether a trial has ended."""
-        return bool(np.any(self._all.keys[~self._all.set_aside(), 0] == int(key[:16], 16)))
-
-    def set_aside(self) -> set[tuple[str, float]]:
-        """The records that count no more since `--rerun`, by key and when they were finished."""
-        return self._all.aside
-
-    def ends(self) -> dict[str, int]:
-        """How far each journal was read."""
-        return dict(self._all.ends)
-
-    def by_journal(self) -> dict[str, int]:
-        """How many records each journal has."""
-        return self._all.by_journal()
-
-    def attempts(self) -> dict[str, int]:
-        """How often each trial that only failed has been tried."""
-        if not len(self._all):
-            return {}
-        state = self._all.column("state")
-        failed = (state.categories or []).index("failed") if "failed" in (state.categories or []) else -2
-        tries: dict[str, int] = {}
-        for row in np.flatnonzero((state.values == failed) & ~self._all.set_aside()):
-            key = self._all.key(int(row))
-            tries[key] = tries.get(key, 0) + 1
-        return tries
-
-    def counts(self) -> dict[str, int]:
-        """How many trials are done, pruned, stopped and failed."""
-        states = self.column("state") if len(self) else np.array([], dtype=object)
-        return {state: int(np.sum(states == state)) for state in (*FINAL, "failed")}
-
-    def decisive(self, longest: bool = False) -> Array:
-        """The trials that answers rest on: those that are done or, where none is, those that a search pruned.
-
-        `longest`: of pruned ones only those that were trained for the most epochs, whose scores compare.
-        """
-        if not self.caveat:
-            return np.asarray(self.column("state") == "done") if len(self) else np.empty(0, dtype=bool)
-        pruned = np.asarray(self.column("state") == "pruned")
-        if not longest or "epochs_run" not in self.names():
-            return pruned
-        epochs = np.where(pruned, np.nan_to_num(self.column("epochs_run")), -1)
-        return np.asarray(epochs == epochs.max())
-
-    @property
-    def caveat(self) -> str:
-        """What must be said with every answer that rests on pruned trials, or nothing."""
-        return caveat(self.counts())
 
     def frame(self) -> pd.DataFrame:
         """All trials as a pandas frame."""
@@ -217,26 +62,11 @@ class Results:
         note = self._note(value, done, int(left_out.sum()))
         return tabulate(data, rows=rows, columns=columns, by=by, value=value, stat=stat, note=note)
 
-    def coded(self, name: str, done: Array) -> Array | Coded:
-        """A column of some trials as codes into its values, or as numbers: never a million objects."""
-        column = self._all.column(self._column(name))
-        if column.categories is None or self._column(name) == "trial":
-            return np.asarray(self.column(name)[done])
-        return Coded(column.values[self._counted][done], column.categories)
-
     def _distinct(self, name: str, done: Array) -> list[str]:
         column = self.coded(name, done)
         values = column.values if isinstance(column, Coded) else column.tolist()
         used = np.bincount(column.codes[column.codes >= 0], minlength=1) if isinstance(column, Coded) else None
         return sorted({str(x) for k, x in enumerate(values) if used is None or (k < len(used) and used[k])})
-
-    def is_time(self, name: str) -> bool:
-        """Whether a name stands for a time."""
-        return self._all.groups.get(self._names.meant.get(name, "")) == "times"
-
-    def disturbed(self) -> Array:
-        """Which trials were disturbed so much while they were timed that their times decide nothing."""
-        return disturbed(self._all)[self._counted]
 
     def refuse_packed(self, value: str) -> None:
         """Refuse a time of trials that were trained together."""
@@ -258,60 +88,118 @@ class Results:
         left = {state: count for state, count in self.counts().items() if state not in shown and count}
         return [*([self.caveat] if self.caveat else []), *(f"{n:,} {state} left out" for state, n in left.items())]
 
-    def records(self) -> Iterator[Record]:
-        """The whole records, read from the journals again, in order of trial."""
-        for row in self._counted:
-            yield self._record(row)
+    def direction(self, name: str) -> Direction | None:
+        """Which way a measure is better: as the study or the import says, else by its name; None: not known."""
+        told, column = self._directions, self._names.measure(name) or name
+        if found := told.get(name) or told.get(bare(column)):
+            return found
+        if group_of(column) == "times":
+            return "minimize"
+        unnamed = told.get("") if self._metrics([])[:1] == [bare(column)] else None
+        return unnamed or direction_of(bare(column))
 
-    def record(self, trial: int) -> Record:
-        """The record of one trial."""
-        found = np.flatnonzero(self.column("trial") == trial) if len(self) else np.array([])
-        if not len(found):
-            raise RunError(f"{self.folder.path}: trial {trial} has no result; `tradewind status` tells what has")
-        return self._record(self._counted[found[-1]])
-
-    def _record(self, row: int) -> Record:
-        return {**self._all.record(row), "trial": int(self._trial[row])}
-
-    def curve(self, key: str) -> list[dict[str, float]]:
-        """What a trial reached after each epoch."""
-        for path in sorted(self.folder.curves.glob("*.jsonl"), reverse=True):
-            for _, line in Reading(path).lines():
-                if line["key"] == key:
-                    found: list[dict[str, float]] = line["curve"]
-                    return found
-        return []
-
-    def objective(self) -> tuple[str, bool]:
-        """The metric that `best` means, and whether lower is better."""
-        edition = self.folder.edition()
-        metric, direction = edition.get("metric", ""), edition.get("direction", "")
-        if not metric:
-            scores = self._bare("scores") or self._bare("last")
-            metric = "score" if "score" in scores else scores[0] if scores else ""
-        return self.measure(metric), direction == "minimize" if direction else lower_is_better(metric)
+    def _metrics(self, scores: Sequence[str]) -> list[str]:
+        """What the study searches for, else one of the scores that were recorded, or are these."""
+        if metrics := self._edition.get("metrics"):
+            return list(metrics)
+        scores = self._bare("scores") or self._bare("last") or scores
+        wanted = [name for name in (*filter(None, self._directions), "score", *scores) if name in scores]
+        return wanted[:1]
 
     def _bare(self, group: str) -> list[str]:
         return [bare(column) for column, one in self._all.groups.items() if one == group]
 
-    def best(self) -> Best:
-        """The best trial that ran to its end; where none did, the best of the pruned ones trained longest."""
-        metric, lower = self.objective()
-        if not len(self) or metric not in self._names.meant:
+    def objective(self) -> tuple[str, bool | None]:
+        """The column of the metric that `best` means, and whether lower is better; None: not known."""
+        metric = next(iter(self._metrics([])), "")
+        way = self.direction(metric)
+        return self.measure(metric), None if way is None else way == "minimize"
+
+    def goals(self, scores: Sequence[str] = ()) -> list[tuple[str, bool]]:
+        """Every metric that is searched for and whether lower is better; none where that is not known."""
+        unnamed = self._directions.get("") or None
+        ways = [(self.measure(name), self.direction(name) or unnamed) for name in self._metrics(scores)]
+        return [(name, way == "minimize") for name, way in ways if way] if all(way for _, way in ways) else []
+
+    def lower_is_better(self, name: str) -> bool:
+        """Whether lower is better of a measure; refused where nobody has said so."""
+        way = self.direction(name)
+        if way is None:
+            name = bare(self._names.measure(name) or name)
+            where = (
+                f'set "search": {{"direction": {{"{name}": "minimize"}}}} or "maximize" in the study and run it again'
+            )
+            if not self._edition:
+                where = f"import it again with --minimize {name} or --maximize {name}"
+            what = f"is a lower or a higher {name!r} better? Its name does not say"
+            raise RunError(f"{self.folder.path}: {what}; {where}")
+        return way == "minimize"
+
+    @property
+    def planned(self) -> int:
+        """How many repeats of each config were planned."""
+        return int(self._edition.get("study", {}).get("repeats", 1))
+
+    def ranking(self, metric: str = "") -> Ranking:
+        """All configs by the mean of a measure over their repeats, values turned so that higher is better."""
+        metric = self.measure(metric) if metric else self.objective()[0]
+        column = self._names.meant.get(metric, "")
+        if not len(self) or group_of(column) not in MEASURES:
             raise RunError(f"{self.folder.path}: no trial has a value of {metric or 'any score'} yet")
-        values = self.column(metric).astype(float)
-        values = np.where(self.decisive(longest=True), values, np.nan)
+        lower, values = self.lower_is_better(metric), self.column(metric).astype(float)
+        values = np.where(self.decisive(longest=True) & np.isfinite(values), values, np.nan)
         if np.all(np.isnan(values)):
             raise RunError(f"{self.folder.path}: no trial that is done has a value of {metric}")
-        row = np.nanargmin(values) if lower else np.nanargmax(values)
-        return Best(self.folder, self._record(self._counted[row]), metric)
+        return rank(0.0 - values if lower else values, repeats_of(self._all, self._counted), self.planned)
 
+    def apart(self) -> list[str]:
+        """What divides repeats into groups of their own beside the config: precision and code, where several ran."""
+        known = [name for name in APART if name in self.names() and len(self)]
+        columns = {name: self.coded(name, np.ones(len(self), dtype=bool)) for name in known}
+        return [name for name, column in columns.items() if len(codes_of(column)[1]) > 1]
 
-def caveat(counts: Mapping[str, int]) -> str:
-    """What must be said with every answer where no trial is done, but some were pruned; or nothing."""
-    if counts["done"] or not (pruned := counts["pruned"]):
-        return ""
-    return f"no trial is done: last scores of {pruned:,} pruned trial{'s' * (pruned > 1)}"
+    def best(self) -> Best:
+        """The config with the best mean over its repeats; of two metrics it also names the front."""
+        names = [self.measure(name) for name in self._metrics([])[:2]] or [""]
+        rankings = [self.ranking(name) for name in names]
+        top = self._best(names, rankings, int(rankings[0].order[0]))
+        if len(names) < 2:
+            return top
+        return replace(top, front=tuple(self._best(names, rankings, config) for config in front(rankings)))
+
+    def _best(self, names: list[str], rankings: list[Ranking], config: int) -> Best:
+        found = rankings[0]
+        lower = [self.lower_is_better(name) for name in names]
+        means = [
+            0.0 - one.mean[config] if low else one.mean[config] for one, low in zip(rankings, lower, strict=True)
+        ]
+        record = self._record(self._counted[found.best_row(config)])
+        apart = {one: record.get(one) for one in self.apart()}
+        spread = float(found.spread[config])
+        return Best(
+            self.folder, record, names[0], "minimize" if lower[0] else "maximize", float(means[0]),
+            int(found.n[config]), None if spread != spread else spread, found.planned, apart,
+            {name: float(mean) for name, mean in zip(names, means, strict=True)},
+        )  # fmt: skip
+
+    def standing(self, keep: int = 1) -> Standing:
+        """Who leads, to be told of further trials; it holds only the best of the complete configs."""
+        found = Standing(self.planned, keep, self.goals)
+        try:
+            rankings = [self.ranking(name) for name, _ in found.goals]
+        except RunError:
+            return found  # nothing is done yet
+        if rankings:
+            n, order = rankings[0].n, rankings[0].order
+            matters = n < self.planned
+            matters[order if len(rankings) > 1 else order[:keep]] = True
+            known = ~np.isnan(np.sum([one.values for one in rankings], axis=0))
+            apart = [self.items(one) if one in self.names() else [None] * len(self) for one in APART]
+            for row in np.flatnonzero(matters[rankings[0].ids] & known).tolist():
+                values = [float(one.values[row]) for one in rankings]
+                key, trial = self._all.key(self._counted[row]), int(self._trial[self._counted[row]])
+                found.put(key, trial, [column[row] for column in apart], values)
+        return found
 
 
 def _shown(value: Any) -> str:

@@ -154,7 +154,7 @@ class Loop:
             if kept.stem in final:  # its job was killed before it could remove it
                 kept.unlink(missing_ok=True)
         self.packing = Packing(trials, engine.workers)
-        self.weights = BestWeights(folder, results)
+        self.weights = BestWeights(folder, results, trials.study.keep) if trials.known else None
         self.deadline = time.monotonic() + how.max_time_s if how.max_time_s else float("inf")
         self.in_flight: dict[str, tuple[int, Trial]] = {}
         self.written: dict[str, tuple[int | None, Trial]] = {}  # finished or paused, not yet durable
@@ -267,7 +267,7 @@ class Loop:
             self.schedule.tell(trial, record)
             if record["state"] == "paused":
                 continue
-            if self.trials.known and record["state"] != "failed":
+            if self.weights and record["state"] != "failed":
                 self.weights.consider(record)
                 self.folder.checkpoint(record["key"]).unlink(missing_ok=True)
             self.watch.finished(worker, record)
@@ -276,11 +276,10 @@ class Loop:
 
     def _plan(self, results: Results, owner: str) -> dict[str, Any]:
         count, exact = self.trials.count()
-        metric, lower = results.objective()
         return {
             "name": self.trials.study.name, "folder": self.folder.path, "trials": count, "exact": exact,
             "counts": results.counts(), "workers": self.engine.workers, "purpose": self.trials.study.purpose,
-            "metric": metric, "lower": lower, "owner": owner, "skipped_lines": results.skipped_lines,
+            "results": results, "owner": owner, "skipped_lines": results.skipped_lines,
             "space": list(self.trials.study.space),
         }  # fmt: skip
 
@@ -297,6 +296,6 @@ def extend(folder: RunFolder, trials: Trials) -> None:
     elif imported:
         raise RunError(f"{folder.path}: holds imported results; choose another --out")
     count, exact = trials.count()  # so that who looks at the folder need not import the user's modules to know
-    found = {**study.edition(trials.metric), "trials": count, "exact": exact}
+    found = {**study.edition([*filter(None, trials.metrics)], trials.directions), "trials": count, "exact": exact}
     if found != edition:
         folder.keep_edition(study.digest(), found)

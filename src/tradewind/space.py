@@ -7,7 +7,7 @@ import itertools
 import math
 import random
 from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
-from typing import overload
+from typing import Any, overload
 
 from tradewind.errors import StudyError, nearest
 from tradewind.pack import Config, Value
@@ -247,3 +247,13 @@ def _mark(value: Value) -> Hashable:
         return value  # type: ignore[no-any-return]
     parts = sorted(value.items()) if isinstance(value, dict) else value
     return (parts is value, *map(_mark, parts))
+
+
+def names_of(space: Mapping[str, Any]) -> list[str]:
+    """All names that a study's space gives values to, those that a choice brings among them."""
+    found = list(space)
+    for spec in space.values():
+        for item in spec if isinstance(spec, list) else ():
+            if isinstance(item, dict) and item.keys() == {"value", "space"}:
+                found += names_of(item["space"])
+    return found

@@ -24,6 +24,7 @@ from pydantic import (
 
 from tradewind.errors import StudyError, nearest
 from tradewind.jsonfile import is_json, parse_json, read_json
+from tradewind.measures import Direction
 from tradewind.pack import Limits, Purpose, Value
 from tradewind.study_search import GROWING, Search
 from tradewind.where import Condition
@@ -123,6 +124,7 @@ def _dimension(spec: Any) -> Any:
 
 
 Count = Annotated[int, Field(ge=1, strict=True)]
+Keep = Literal["best", "all"] | Count
 CountFrom0 = Annotated[int, Field(ge=0, strict=True)]
 Dimension = Annotated[list[Any] | Range, BeforeValidator(_dimension)]
 
@@ -134,9 +136,10 @@ class Stop(Part):
     target: dict[str, Annotated[float, Field(strict=True)]] = {}
     timeout_s: Annotated[float, Field(gt=0, strict=True)] | None = None
 
-    def limits(self) -> Limits:
+    def limits(self, directions: Mapping[str, Direction]) -> Limits:
         """The same as plain data."""
-        return Limits(self.max_epochs, dict(self.target), self.timeout_s)
+        lower = frozenset(name for name in self.target if directions[name] == "minimize")
+        return Limits(self.max_epochs, dict(self.target), self.timeout_s, lower)
 
 
 def _reference(workload: Any) -> Any:
@@ -165,6 +168,7 @@ class Study(Part):
     where: list[str] = []
     search: Search = Field(default_factory=lambda: Search.model_validate({}))
     repeats: Count = 1
+    keep: Keep = Field("best", description="weights: of the best config, of so many of the best, or all")
     stop: Stop = Stop()
     seed: CountFrom0 = 0
     data_seed: CountFrom0 = 0
@@ -242,18 +246,17 @@ class Study(Part):
         listed = {n: spec.values() if isinstance(spec, Range) else spec for n, spec in self.space.items()}
         return {name: values for name, values in listed.items() if values}
 
-    def edition(self, metric: str) -> dict[str, Any]:
+    def edition(self, metrics: Sequence[str], directions: Mapping[str, Direction]) -> dict[str, Any]:
         """The study as a run folder keeps it, with what it takes to find the user's modules again."""
         beside = {"edition": self.digest(), "folder": str(self._folder), "file": str(self._file or "")}
-        direction = self.search.direction or ""
-        first = direction[0] if isinstance(direction, list) else direction
-        return {**beside, "metric": metric, "direction": first, "study": self.plain()}
+        return {**beside, "metrics": list(metrics), "directions": dict(directions), "study": self.plain()}
 
     def digest(self) -> str:
         """The same for every job that runs the same study: positions mean the same within it."""
-        plain = {k: v for k, v in self.plain().items() if k not in {"description", "retries", "name"}}
-        if not self.search.plain_grid:  # more of them moves nothing
-            plain["search"] = {k: v for k, v in plain["search"].items() if k not in GROWING}
+        plain = {k: v for k, v in self.plain().items() if k not in {"description", "retries", "name", "keep"}}
+        moves_nothing = (*GROWING, "direction", *(("metric",) if self.search.plain_grid else ()))
+        search = {k: v for k, v in plain.pop("search", {}).items() if k not in moves_nothing}
+        plain |= {"search": search} if search else {}
         return hashlib.blake2b(json.dumps(plain).encode(), digest_size=6).hexdigest()
 
     def plain(self) -> dict[str, Any]:

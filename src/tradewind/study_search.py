@@ -7,13 +7,14 @@ from typing import Annotated, Any, Literal, Self
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_validator
 
 from tradewind.errors import nearest
+from tradewind.measures import Direction
 
 METHODS = ("grid", "random", "sobol", "tpe", "gp", "cmaes", "nsga2")
 LEARNING = ("tpe", "gp", "cmaes", "nsga2")  # choose by what the trials before have given
 GROWING = ("trials", "epochs", "patience")  # budgets: with more of them a search goes on
 
 Count = Annotated[int, Field(ge=1, strict=True)]
-Direction = Literal["minimize", "maximize"]
+Directions = Annotated[list[Direction], Field(min_length=2, max_length=2)]
 Metrics = Annotated[list[str], Field(min_length=1, max_length=2)]
 
 
@@ -33,9 +34,9 @@ class Search(BaseModel):
     )
     trials: Count | None = Field(None, description="how many configs; default: all of a listed space")
     metric: str | Metrics | None = Field(None, description="what `best` means; default: the workload's own")
-    direction: Direction | Annotated[list[Direction], Field(min_length=2, max_length=2)] | None = Field(
-        None, description="default: by the metric's name"
-    )
+    direction: (
+        Direction | Annotated[list[Direction], Field(min_length=2, max_length=2)] | dict[str, Direction] | None
+    ) = Field(None, description="minimize or maximize, or by name of a metric; default: what its name says by itself")
     halving: Literal["asha", "hyperband"] | None = Field(None, description="train on only what is worth it")
     min_epochs: Count = Field(1, description="of halving: epochs before the first choice")
     eta: Annotated[int, Field(ge=2, strict=True)] = Field(3, description="of halving: one in so many goes on")
@@ -49,7 +50,7 @@ class Search(BaseModel):
         if isinstance(self.direction, list) and len(self.metrics) < 2:
             raise ValueError(f"found {len(self.direction)} directions for one metric; allowed: one")
         if isinstance(self.direction, str) and len(self.metrics) == 2:
-            raise ValueError("found one direction for two metrics; allowed: a list of two, or none")
+            raise ValueError("found one direction for two metrics; allowed: a list of two, a map by name, or none")
         if self.method == "grid" and self.trials is not None:
             raise ValueError("a grid tries all of its space; leave `trials` out, or take the method random")
         return self
@@ -59,14 +60,13 @@ class Search(BaseModel):
         """What is searched for; empty: the workload's own metric."""
         return (self.metric,) if isinstance(self.metric, str) else tuple(self.metric or ())
 
-    @property
-    def directions(self) -> tuple[Direction | None, ...]:
-        """Which way each metric is better; None: by its name."""
-        return (
-            tuple(self.direction)
-            if isinstance(self.direction, list)
-            else (self.direction,) * max(1, len(self.metrics))
-        )
+    def direction_of(self, name: str, metric: str) -> Direction | None:
+        """What the study says of a measure: a map of any, a list of its metrics, a word of its (first) metric."""
+        if isinstance(self.direction, dict):
+            return self.direction.get(name)
+        if isinstance(self.direction, list):
+            return dict(zip(self.metrics, self.direction, strict=True)).get(name)
+        return self.direction if name == metric else None
 
     @property
     def plain_grid(self) -> bool:

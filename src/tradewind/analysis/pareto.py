@@ -12,7 +12,6 @@ from tradewind.analysis.multiple import best_quantile
 from tradewind.analysis.once import once
 from tradewind.columns import Array
 from tradewind.errors import Mistake
-from tradewind.measures import lower_is_better
 from tradewind.pack import Value
 from tradewind.results import Results
 
@@ -74,6 +73,7 @@ class Field:
     time_name: str | None
     time: Summary | None
     sign: float
+    order: list[int]  # of the cells, as `best` ranks them: those whose repeats are all there come first
     pace: Pace | None = None
 
     @property
@@ -98,26 +98,26 @@ class Field:
         return np.asarray(self.sign * self.score.mean)
 
     def best(self) -> int:
-        """The config with the best mean score."""
-        return int(np.nanargmax(self.quality()))
+        """The config with the best mean score, the same as everywhere."""
+        return self.order[0]
 
 
 @once
 def field_of(results: Results, time: str | None, score: str | None = None) -> Field:
     """Every config of a run, means over its repeats."""
-    metric, lower = results.objective()
-    name = score or metric
+    name = score or results.objective()[0]
     if not name:
         raise Mistake(f"{results.folder.path}: no score to compare configs by")
-    configs = cells(results, varied(results))
-    measured = summary(numbers(results, name), configs)
-    if not np.any(measured.n):
-        raise Mistake(f"{results.folder.path}: no trial that is done has a value of {name}")
+    ranking = results.ranking(name)
+    configs = cells(results, [*varied(results), *results.apart()])
+    of_config = np.zeros(len(ranking.n), dtype=np.int64)
+    of_config[ranking.ids] = configs.ids
     seconds = numbers(results, time) if time else None
     times = None if seconds is None else summary(np.where(seconds > 0, seconds, np.nan), configs)
-    down = lower if name == metric else lower_is_better(name)
+    sign = -1.0 if results.lower_is_better(name) else 1.0
+    order = of_config[ranking.order].tolist()
     pace = None if seconds is None else pace_of(seconds, configs)
-    return Field(configs, name, measured, time, times, -1.0 if down else 1.0, pace)
+    return Field(configs, name, summary(numbers(results, name), configs), time, times, sign, order, pace)
 
 
 def pace_of(seconds: Array, configs: Cells) -> Pace:

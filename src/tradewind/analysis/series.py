@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from tradewind.analysis.groups import cells, numbers, summary, varied
+from tradewind.analysis.groups import numbers
 from tradewind.analysis.pareto import field_of
 from tradewind.analysis.pareto import front as pareto_front
 from tradewind.columns import Array
@@ -123,9 +123,9 @@ def described(labels: dict[str, Value]) -> str:
     return " ".join(f"{name}={value_text(value)}" for name, value in list(labels.items())[:MOST_NAMES])
 
 
-def front(results: Results, time: str, score: str, lower: bool) -> Front:
+def front(results: Results, time: str, score: str) -> Front:
     """Which configs no other beats in both time and score; of the others an even sample."""
-    field = replace(field_of(results, time, score), sign=-1.0 if lower else 1.0)
+    field = field_of(results, time, score)
     times = field.time.mean if field.time else np.full(len(field.configs), np.nan)
     known = np.flatnonzero(~np.isnan(times) & ~np.isnan(field.score.mean))
     best = np.array(pareto_front(field), dtype=int)
@@ -144,12 +144,15 @@ def _even(many: int, limit: int) -> Array:
 
 def curves(results: Results, limit: int = 12) -> list[CurveBand]:
     """The curves of the best config and an even spread of the others, best first."""
-    metric, lower = results.objective()
-    if not len(results) or metric not in results.names() or not any(_curve_files(results)):
+    metric, _ = results.objective()
+    if not any(_curve_files(results)) or results.direction(metric) is None:
         return []
-    values, found = numbers(results, metric), cells(results, varied(results))
-    medians = summary(values, found).median
-    ranked = np.argsort(medians if lower else -medians, kind="stable")[: int(np.sum(~np.isnan(medians)))]
+    try:
+        field = field_of(results, None)
+    except Mistake:
+        return []  # no trial has a score
+    found, values = field.configs, numbers(results, metric)
+    ranked = np.array(field.order, dtype=int)
     chosen = ranked[_even(len(ranked), limit)]
     members = [np.flatnonzero((found.ids == cell) & ~np.isnan(values)) for cell in chosen]
     keys = results.keys()

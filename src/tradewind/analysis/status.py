@@ -33,7 +33,7 @@ def status(folder: RunFolder) -> dict[str, Any]:
         "trials": total, "exact": exact, **counts, "running": len(running), "left": left,
         "epochs": {"done": far.done, "expected": far.expected} if epochs else None,
         "eta_s": None if far.left_s is None else round(far.left_s, 1), "jobs": len(jobs), "in_progress": running,
-        "duplicates": results.duplicates, "skipped_lines": results.skipped_lines, "best": _best(results),
+        "duplicates": results.duplicates, "skipped_lines": results.skipped_lines, **_best(results),
         "caveat": results.caveat,
     }  # fmt: skip
 
@@ -66,17 +66,13 @@ def typical_s(results: Results) -> float:
     return float(np.nanmedian(results.column("finished") - results.column("started")))
 
 
-def _best(results: Results) -> dict[str, Any] | None:
+def _best(results: Results) -> dict[str, Any]:
+    """The best config, or why there is none although trials are done."""
     try:
         best = results.best()
-    except Mistake:
-        return None
-    return {
-        "trial": best.record["trial"],
-        "metric": best.metric,
-        "value": best.value,
-        "config": best.record["config"],
-    }
+    except Mistake as why:
+        return {"best": None, "no_best": str(why).partition(": ")[2] if results.decisive().any() else ""}
+    return {"best": {**best.plain(), "planned": best.planned}, "no_best": ""}
 
 
 def whom(holder: Mapping[str, Any]) -> str:

@@ -114,18 +114,20 @@ def query(
 @app.command(epilog="Example: tradewind best runs/quick --save best.safetensors")
 def best(
     run: RunArg,
-    save: Annotated[Path | None, typer.Option(metavar="F", help="Copy its trained weights to F.safetensors.")] = None,
+    save: Annotated[
+        Path | None, typer.Option(metavar="F", help="Copy the weights of its best trial to F.safetensors.")
+    ] = None,
     as_json: JsonOption = False,
 ) -> None:
-    """The best trial, and its trained weights."""
+    """The config with the best mean over its repeats, its best trial, and the trained weights of that."""
     from tradewind.commands import save_weights
-    from tradewind.report.pages import best_page
+    from tradewind.report.best import best_page
     from tradewind.results import Results
 
     found = Results.load(run).best()
     if save is not None:
         save_weights(found, save)
-    show_found({**found.record, "metric": found.metric, "value": found.value}, lambda _: best_page(found), as_json)
+    show_found(found.plain(), lambda _: best_page(found), as_json)
 
 
 @app.command(epilog="Example: tradewind serve runs/quick")

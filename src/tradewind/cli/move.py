@@ -8,6 +8,7 @@ from typing import Annotated
 import typer
 
 from tradewind.cli.app import RunArg, app
+from tradewind.measures import Direction
 
 
 @app.command(epilog="Example: tradewind export runs/quick --to results.csv")
@@ -37,6 +38,8 @@ def import_(
         str, typer.Option(metavar="V,…", help="Which columns are measured; the others are config.")
     ] = "",
     rename: Annotated[list[str], typer.Option(metavar="A=B", help="Call column A of the file B.")] = [],  # noqa: B006
+    minimize: Annotated[str, typer.Option(metavar="V,…", help="Measured columns of which lower is better.")] = "",
+    maximize: Annotated[str, typer.Option(metavar="V,…", help="Measured columns of which higher is better.")] = "",
 ) -> None:
     """Results from elsewhere as a run folder."""
     from tradewind.commands import renames
@@ -46,8 +49,10 @@ def import_(
     if base(str(file)) in PLACES:
         typer.echo(f"{import_printed(str(file), out)} published results in {out}")
         return
-    names = [name for name in values.split(",") if name]
-    typer.echo(f"{import_results(file, out, at, join, names, renames(rename))} results in {out}")
+    names, lower, higher = ([name for name in text.split(",") if name] for text in (values, minimize, maximize))
+    directions: dict[str, Direction] = {**dict.fromkeys(lower, "minimize"), **dict.fromkeys(higher, "maximize")}
+    count = import_results(file, out, at, join, names, renames(rename), directions)
+    typer.echo(f"{count} results in {out}")
 
 
 @app.command(epilog="Example: tradewind data storms --from patches/ --look storms.png")

@@ -12,7 +12,6 @@ from tradewind.analysis.series import Line, caption, curves, front, heat, series
 from tradewind.dashboard.feed import Feed
 from tradewind.dashboard.selection import selected
 from tradewind.errors import Mistake, nearest
-from tradewind.measures import lower_is_better
 from tradewind.report.figures import Drawing, curve_figure, front_figure, heat_figure, line_figure
 from tradewind.report.style import INK, image
 from tradewind.results import Results
@@ -126,11 +125,11 @@ def _curves(results: Results, asked: Asked) -> tuple[str, str, Drawing]:
 
 
 def _front(results: Results, asked: Asked) -> tuple[str, str, Drawing]:
-    metric, lower = results.objective()
+    metric, _ = results.objective()
     time, score = asked.names.get("time") or time_name(results) or "", asked.names.get("score") or metric
     if not time or not score or time == score:
         raise Mistake("a Pareto front needs a time and a score")
-    found = front(results, time, score, lower if score == metric else lower_is_better(score))
+    found = front(results, time, score)
     if not found.times:
         raise Mistake(f"no config has both {time} and {score}")
     some = f", {len(found.times):,} of them shown" if len(found.times) < found.configs else ""

@@ -14,8 +14,8 @@ from typing import Any
 
 import numpy as np
 
+from tradewind.best import Best
 from tradewind.claims import owner_gone
-from tradewind.column_names import measured
 from tradewind.columns import Columns
 from tradewind.dashboard.progress import Running, Span, running_of, span_of
 from tradewind.dashboard.tail import CurveIndex, Tail, any_too_long
@@ -53,8 +53,9 @@ class Feed:
         self.jobs: set[str] = set()
         self.spans: deque[Span] = deque(maxlen=MOST_SPANS)
         self.counts: dict[str, int] = dict.fromkeys((*FINAL, "failed"), 0)
-        self.best: tuple[float, int] | None = None
-        self.metric, self.lower = "", False
+        self.best: Best | None = None
+        self.metric = ""
+        self.lower: bool | None = None
         self.edition: dict[str, Any] = {}
         self.epochs: Epochs | None = None
         self.curves = CurveIndex(self.folder)
@@ -65,7 +66,7 @@ class Feed:
         self._results: Results | None = None
         self._bad, self._numbered, self._looked = 0, 0, 0.0
         self._stamp: tuple[int, int] = (0, 0)
-        self._again = 0.0
+        self._again = self._refresh = 0.0
 
     @property
     def total(self) -> tuple[int | None, bool]:
@@ -129,8 +130,10 @@ class Feed:
             self._owners()
         with self.lock:
             self.state = "ready"
-            if not self.metric and len(self._columns) + len(self._pending) < MOST_PENDING:
-                self.results()
+            if (self._pending or self._results is None) and time.monotonic() >= self._refresh:
+                began = time.monotonic()
+                self.results()  # the best config is known from all trials; that costs at most a twentieth of the time
+                self._refresh = time.monotonic() + 20 * (time.monotonic() - began)
 
     def _identity(self) -> tuple[int, int]:
         folder = RunFolder(self.path)
@@ -248,11 +251,6 @@ class Feed:
             self.counts[state] += 1
         if state == "failed":
             self._failed.add(key)
-        value = measured(record, self.metric)
-        if state == "done" and isinstance(value, int | float) and value == value:
-            sign = 1 if self.lower else -1
-            if self.best is None or sign * value < sign * self.best[0]:
-                self.best = float(value), record["trial"]
 
     def _span(self, record: Record) -> None:
         self._numbered += 1
@@ -289,8 +287,7 @@ class Feed:
                 self._failed = set(np.array(found.keys(), dtype=object)[failed]) if failed.any() else set()
                 self.metric, self.lower = found.objective()
                 try:
-                    best = found.best()
-                    self.best = best.value, best.record["trial"]
+                    self.best = found.best()
                 except Mistake:
                     self.best = None
             return self._results

@@ -7,10 +7,11 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from tradewind.column_names import bare
 from tradewind.dashboard.feed import Feed
+from tradewind.ended_trials import caveat
 from tradewind.errors import RunError, nearest
 from tradewind.folder import RunFolder, default_path
-from tradewind.results import caveat
 
 STALE_S = 90.0  # a run that says it lives and has written nothing for so long
 MOST_RUNS = 500
@@ -86,7 +87,7 @@ def summary(feed: Feed) -> dict[str, Any]:
             "epochs": {"done": far.done, "expected": far.expected} if feed.epochs else None,
             "last_at": written or None,
             "stale_after_s": max(STALE_S, 5 * typical_s), "damaged": feed.damaged,
-            "metric": feed.metric, "best": feed.best and {"value": feed.best[0], "trial": feed.best[1]},
+            "metric": bare(feed.metric), "lower": feed.lower, "best": feed.best and feed.best.plain(),
             "caveat": caveat(feed.counts),
         }  # fmt: skip
 

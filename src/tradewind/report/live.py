@@ -6,6 +6,7 @@ import sys
 import time
 from collections.abc import Mapping
 from pathlib import Path
+from statistics import stdev
 from typing import Any
 
 from rich.console import Console, Group
@@ -15,11 +16,12 @@ from rich.table import Table
 from rich.text import Text
 
 from tradewind.analysis.status import duration, whom
-from tradewind.column_names import measured
 from tradewind.folder import RunFolder
 from tradewind.journal import Record
 from tradewind.pack import Trial
 from tradewind.progress import Progress, epochs_of, portion
+from tradewind.ranking import Standing
+from tradewind.report.best import mean_text
 from tradewind.run import Quiet, Watch
 
 LINE_S = 1.0  # at most one line in this time, so that a log of a million trials stays readable
@@ -46,7 +48,7 @@ class Tally:
         self.began, self.here = time.monotonic(), 0
         self.epochs = epochs_of(RunFolder(Path(plan["folder"])))
         self._before: int | None = None
-        self.best: tuple[float, int] | None = None
+        self._standing: Standing = plan["results"].standing()
 
     def count(self, record: Record) -> None:
         """One more trial has ended."""
@@ -54,11 +56,7 @@ class Tally:
             self.counts["failed"] -= 1  # its last attempt was counted; a trial counts once
         self.counts[record["state"]] += 1
         self.here += 1
-        value = measured(record, self.plan["metric"] or "score")
-        if value is not None and record["state"] == "done":
-            sign = 1 if self.plan["lower"] else -1
-            if self.best is None or (sign * value, record["trial"]) < (sign * self.best[0], self.best[1]):
-                self.best = value, record["trial"]
+        self._standing.add(record)
 
     @property
     def ended(self) -> int:
@@ -71,8 +69,11 @@ class Tally:
         parts = [f"{self.ended}/{'' if self.plan['exact'] else '≈'}{total}"]
         parts += [f"{portion(far.done, far.expected)} epochs"] if far.unit == "epochs" else []
         parts += [f"{count} {state}" for state, count in self.counts.items() if state != "done" and count]
-        if self.best:
-            parts.append(f"best {self.plan['metric'] or 'score'} {self.best[0]:.4g} (trial {self.best[1]})")
+        if leader := self._standing.best():
+            (metric, lower), n = self._standing.goals[0], len(leader.values)
+            mean = -leader.means()[0] if lower else leader.means()[0]
+            spread = stdev(values[0] for values in leader.values.values()) if n > 1 else None
+            parts.append(f"best {mean_text(metric, mean, spread, n, self._standing.planned, lower)}")
         if far.left_s:
             parts.append(f"{duration(far.left_s)} left")
         return " · ".join(parts)

@@ -17,8 +17,8 @@ from tradewind.analysis.series import described, value_text
 from tradewind.analysis.status import duration
 from tradewind.errors import Mistake, RunError
 from tradewind.jsonfile import read_json
+from tradewind.report.best import best_page
 from tradewind.report.findings import findings_section
-from tradewind.report.pages import best_page
 from tradewind.report.style import grid, preformatted, save, whole_page, words
 from tradewind.report.view import BLOCKS, COLUMNS, ROWS, View, figures, view_of
 from tradewind.results import Results
@@ -32,7 +32,7 @@ Section = tuple[str, str]  # title, HTML
 
 
 def report(results: Results, out: Path, sections: Sequence[tuple[str, str]] = ()) -> None:
-    """Write the report; further sections (title, plain text), such as advice, come after the best trial."""
+    """Write the report; further sections (title, plain text), such as advice, come after the best config."""
     if out.suffix.lower() not in (".html", ".htm"):
         raise Mistake(f"{out}: a report can't be a file ending in {out.suffix or 'nothing'!r}; allowed: .html")
     if not out.absolute().parent.is_dir():
@@ -40,7 +40,7 @@ def report(results: Results, out: Path, sections: Sequence[tuple[str, str]] = ()
     view = view_of(results)
     study = results.folder.edition().get("study", {})
     parts: list[Section] = [
-        ("Best trial", _best(results)),
+        ("Best config", _best(results)),
         *((title, preformatted(text)) for title, text in sections),
     ]
     beside = paper_beside(results, runs_beside(results))

@@ -12,7 +12,8 @@ from tradewind.disturbance import MOST
 from tradewind.folder import RunFolder
 from tradewind.journal import Record
 from tradewind.progress import portion
-from tradewind.results import Best, Results
+from tradewind.report.best import mean_text, pairs_text, times_text
+from tradewind.results import Results
 
 MOST_LOG = 20_000
 
@@ -83,34 +84,18 @@ def status_page(found: dict[str, Any]) -> str:
             lines.append(f"      waits for {duration(time.time() - wait['since'])} now for {whom(wait['for'])}")
     if found["queue"]:
         lines += ["  in Slurm's queue", *queue_lines(found["queue"])]
-    if found["best"]:
-        lines.append(
-            f"  best     {found['best']['metric']} {found['best']['value']:.4g} in trial {found['best']['trial']}"
-            + (f" ({found['caveat']})" if found["caveat"] else "")
-        )
+    if best := found["best"]:
+        lower = best["direction"] == "minimize"
+        mean = mean_text(best["metric"], best["score"], best["spread"], best["n"], best["planned"], lower)
+        early = f" ({found['caveat']})" if found["caveat"] else ""
+        lines.append(f"  best     {mean} in trial {best['trial']}{early}")
+    elif found["no_best"]:
+        lines.append(f"  best     {found['no_best']}")
     if found["duplicates"]:
         lines.append(f"  {found['duplicates']} further records of trials that count once already: reported, not used")
     if found["skipped_lines"]:
         lines.append(f"  {found['skipped_lines']} damaged journal lines skipped")
     return "\n".join(lines)
-
-
-def best_page(best: Best) -> str:
-    """The answer of `tradewind best`."""
-    scores = "  ".join(f"{name} {value:.4g}" for name, value in best.record["scores"].items() if value is not None)
-    return "\n".join(
-        [
-            f"trial {best.record['trial']}: {best.metric} {best.value:.4g}{_early(best.record)}",
-            f"  config  {_pairs(varied(best.folder, best.record))}",
-            f"  scores  {scores or 'none'}",
-            f"  times   {_times(best.record)}",
-        ]
-    )
-
-
-def _early(record: Record) -> str:
-    """That a trial never came to its end, where that is so."""
-    return f" ({record['reason']}; no trial is done)" if record["state"] == "pruned" else ""
 
 
 def trial_page(folder: RunFolder, results: Results, record: Record) -> str:
@@ -119,12 +104,12 @@ def trial_page(folder: RunFolder, results: Results, record: Record) -> str:
     lines = [
         f"trial {record['trial']} (repeat {record['repeat']}, key {record['key']}): {record['state']}"
         + (f", {record['reason']}" if record["reason"] else ""),
-        f"  config   {_pairs(chosen)}",
-        f"  defaults {_pairs({k: v for k, v in record['config'].items() if k not in chosen})}",
+        f"  config   {pairs_text(chosen)}",
+        f"  defaults {pairs_text({k: v for k, v in record['config'].items() if k not in chosen})}",
         f"  seeds    seed {record['seed']}, data_seed {record['data_seed']}, attempt {record['attempt']}",
-        f"  times    {_times(record)}",
-        f"  scores   {_pairs(record['scores']) or 'none'}",
-        f"  last     {_pairs(record['last']) or 'none'}",
+        f"  times    {times_text(record)}",
+        f"  scores   {pairs_text(record['scores']) or 'none'}",
+        f"  last     {pairs_text(record['last']) or 'none'}",
         f"  where    {record.get('host', '')}, {record.get('machine', '')}, code {record.get('code', '')}",
     ]
     if record.get("waited_s"):
@@ -176,16 +161,6 @@ def trial_log(folder: RunFolder, record: Record) -> str:
             return file.read(place["to"] - start).decode(errors="replace").strip()
     except (OSError, KeyError):
         return ""
-
-
-def _pairs(values: dict[str, Any]) -> str:
-    return " ".join(f"{k}={v:.6g}" if isinstance(v, float) else f"{k}={json.dumps(v)}" for k, v in values.items())
-
-
-def _times(record: Record) -> str:
-    scalars = {name: value for name, value in record["times"].items() if isinstance(value, (int, float))}
-    text = "  ".join(f"{name} {value:.4g}" for name, value in scalars.items())
-    return f"{text}  (purpose {record.get('purpose', 'unknown')}, {record.get('machine', 'unknown machine')})"
 
 
 def _curve(curve: list[dict[str, float]]) -> list[str]:

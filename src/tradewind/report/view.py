@@ -41,7 +41,6 @@ class View:
     time: str | None
     cost: str | None  # the time that advice weighs scores against
     score: str | None
-    lower: bool
     varied: dict[str, int]
 
     @property
@@ -64,7 +63,7 @@ class View:
 
 def view_of(results: Results) -> View:
     """What there is to show of a run."""
-    score, lower = results.objective()
+    score, _ = results.objective()
     done = results.decisive()
     known = {name for name in results.names() if done.any()}
     packed = "packed_with" in known and bool(np.any(np.nan_to_num(results.column("packed_with")) > 0))
@@ -81,7 +80,6 @@ def view_of(results: Results) -> View:
         time,
         cost if cost in known and measured(cost) else time,
         score if score in known and measured(score) else None,
-        lower,
         dict(sorted(varied.items(), key=lambda item: -item[1])),
     )
 
@@ -129,8 +127,8 @@ def _curves(view: View) -> Drawn:
 
 
 def _front(view: View) -> Drawn:
-    if view.cost and view.score and view.cost != view.score:
-        found = front(view.results, view.cost, view.score, view.lower)
+    if view.cost and view.score and view.cost != view.score and view.results.direction(view.score):
+        found = front(view.results, view.cost, view.score)
         some = f", {len(found.times):,} of them shown" if len(found.times) < found.configs else ""
         note = f"Each point a config, means over repeats; {found.configs:,} configs{some}."
         note = f"{note} {caption(view.results, [view.cost, view.score], found.n)}"

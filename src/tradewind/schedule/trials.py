@@ -10,19 +10,19 @@ import hashlib
 import inspect
 import shlex
 import string
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from typing import Any
 
 from pydantic_core import to_json
 
 from tradewind.errors import StudyError, nearest
-from tradewind.measures import lower_is_better
+from tradewind.measures import Direction, direction_of
 from tradewind.pack import Config, Task, Trial, Value
-from tradewind.search import Direction, Indexed, Order, Search
+from tradewind.search import Indexed, Order, Search
 from tradewind.search.making import Settings, adaptive, check, indexed, order, steps_of
 from tradewind.search.points import Points, is_choice
-from tradewind.space import COUNTED, Space
+from tradewind.space import COUNTED, Space, names_of
 from tradewind.study import Range, Study
 from tradewind.study_search import LEARNING
 from tradewind.train.function import trial_parameter
@@ -42,6 +42,7 @@ class Trials:
         self.study = study
         self.metric = ""
         self.known: Mapping[str, Hyperparameter] = {}
+        declared: Mapping[str, Direction] = {}
         data: Mapping[str, Value] = study.data
         if study.command:
             _check_command(study)
@@ -50,11 +51,13 @@ class Trials:
             if is_network(target):
                 self.known = {**TRAINING, **target.defaults}
                 self.metric = target.metric
+                declared = _declared(target)
                 make(target, study.data)
             data = data_identity(target, study.data)
             self._check_function(target)
         self.metrics = study.search.metrics or (self.metric or ("score" if study.search.searches else ""),)
         self.metric = self.metrics[0]
+        self.directions = self._directions(declared)
         self.unset: Config = {name: known.default for name, known in self.known.items()}
         if self.known and study.stop.max_epochs and study.stop.target:
             self.unset["epochs"] = study.stop.max_epochs  # a study that trains to a target need not name epochs
@@ -118,7 +121,7 @@ class Trials:
         """What a worker needs to know to train any of them."""
         study = self.study
         return Task(
-            study.workload, study.command, study.data, study.purpose, study.stop.limits(),
+            study.workload, study.command, study.data, study.purpose, study.stop.limits(self.directions),
             str(study.folder), run_folder, threads, waits,
         )  # fmt: skip
 
@@ -130,15 +133,30 @@ class Trials:
         defaults.update(dict.fromkeys(name for name in names_of(self.study.space) if name not in defaults))
         return dict(sorted(defaults.items()))
 
+    def _directions(self, declared: Mapping[str, Direction]) -> dict[str, Direction]:
+        """Which way every measure that the study names is better: it says so, its workload does, or the name."""
+        study, found = self.study, {}
+        places = dict.fromkeys(filter(None, self.metrics), "metric" if not study.search.metrics else "search.metric")
+        for name, place in {**dict.fromkeys(study.stop.target, "stop.target"), **places}.items():
+            way = study.search.direction_of(name, self.metric) or declared.get(name) or direction_of(name)
+            if way is None:
+                raise StudyError(
+                    f'{place} {name!r}: its name does not say whether lower or higher is better; say "search": '
+                    f'{{"direction": {{"{name}": "minimize"}}}} or "maximize"'
+                )
+            found[name] = way
+        if isinstance(study.search.direction, dict):
+            found = {**study.search.direction, **found}
+        elif not self.metric and isinstance(study.search.direction, str):
+            found[""] = study.search.direction  # of whatever a function returns
+        return found
+
     def _search(self, specs: dict[str, list[Value] | Range]) -> None:
         """What is searched, and how."""
         search = self.study.search
-        ways = zip(search.directions, self.metrics, strict=True)
-        directions: list[Direction] = [
-            way or ("minimize" if lower_is_better(name) else "maximize") for way, name in ways
-        ]
+        directions = tuple(self.directions.get(name, "maximize") for name in self.metrics)
         self.settings = Settings(
-            search.method, tuple(directions), self.study.seed, search.trials, search.halving, search.min_epochs,
+            search.method, directions, self.study.seed, search.trials, search.halving, search.min_epochs,
             search.eta, search.options, search.epochs, search.target, search.patience, self.study.repeats,
         )  # fmt: skip
         self.searching = search.searches
@@ -224,14 +242,12 @@ def _takes_a_config(function: Callable[..., Any]) -> bool:
     return True
 
 
-def names_of(space: Mapping[str, Any]) -> list[str]:
-    """All names that a space gives values to, those that a choice brings among them."""
-    found = list(space)
-    for spec in space.values():
-        for item in spec if isinstance(spec, Sequence) else ():
-            if is_choice(item):
-                found += names_of(item["space"])
-    return found
+def _declared(target: Any) -> dict[str, Direction]:
+    """The direction that a workload declares beside its metric."""
+    way = getattr(target, "direction", None)
+    if way not in (None, "minimize", "maximize"):
+        raise StudyError(f"{target.__name__}.direction: found {way!r}; allowed: minimize or maximize")
+    return {target.metric: way} if way else {}
 
 
 def _count(index: Indexed) -> tuple[int, bool]:

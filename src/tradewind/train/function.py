@@ -59,7 +59,7 @@ class Handle:
             return
         if not all_finite(scores):
             self.reason, self.stopped = f"loss not finite in epoch {epoch}", True
-        elif on_target(scores, limits.target):
+        elif on_target(scores, limits):
             self.reason, self.times = "target reached", {"time_to_target_s": elapsed_s}
         elif limits.max_epochs is not None and epoch >= limits.max_epochs:
             self.reason, self.stopped = f"max_epochs {limits.max_epochs}", True

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 
-from tradewind.measures import reached
+from tradewind.pack import Limits
 
 
 def all_finite(values: Mapping[str, float]) -> bool:
@@ -13,6 +13,8 @@ def all_finite(values: Mapping[str, float]) -> bool:
     return all(math.isfinite(value) for name, value in values.items() if "loss" in name)
 
 
-def on_target(values: Mapping[str, float], target: Mapping[str, float]) -> bool:
+def on_target(values: Mapping[str, float], limits: Limits) -> bool:
     """Whether there is a target and every measure in it is reached."""
-    return bool(target) and all(name in values and reached(name, values[name], goal) for name, goal in target.items())
+    reached = {name: values[name] <= goal if name in limits.lower else values[name] >= goal
+               for name, goal in limits.target.items() if name in values}  # fmt: skip
+    return bool(limits.target) and len(reached) == len(limits.target) and all(reached.values())

@@ -140,7 +140,7 @@ class Ending:
         if not all_finite(last):
             self.state, self.reason = "stopped", f"loss not finite in epoch {progress.epoch}"
             return True
-        if on_target(last, target):
+        if on_target(last, self.limits):
             self.reason, self.times["time_to_target_s"] = "target reached", progress.elapsed_s
             return True
         most = self.limits.max_epochs

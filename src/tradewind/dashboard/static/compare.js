@@ -4,7 +4,7 @@ import { choose, fill, h, number, plain, state, table, unit } from "./dom.js";
 import { figure } from "./figures.js";
 import { ask } from "./link.js";
 import { write } from "./route.js";
-import { stateWords } from "./runs.js";
+import { bestWords, stateWords } from "./runs.js";
 
 export async function comparePage(view) {
   const query = view.route.query;
@@ -39,7 +39,7 @@ export async function comparePage(view) {
 function overview(found) {
   const rows = found.runs.map((run) => [
     h("a", { href: write(["run", run.name]) }, run.name), stateWords(run), number(run.done), number(run.pruned), number(run.stopped), number(run.failed),
-    run.best ? `${run.metric} ${number(run.best.value)} (trial ${plain(run.best.trial)})${run.caveat && "; pruned"}` : "–",
+    run.best ? `${run.metric} ${bestWords(run)}, trial ${plain(run.best.trial)}${run.caveat && "; pruned"}` : "–",
   ]);
   return table({ caption: "The runs", head: ["run", "state", "done", "pruned", "stopped", "failed", "best"], rows, words: true, headed: true });
 }

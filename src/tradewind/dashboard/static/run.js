@@ -4,7 +4,7 @@ import { ago, duration, fill, h, number, plain, state, table, text } from "./dom
 import { curvesPart, frontPart, linesPart } from "./figures.js";
 import { Refused, ask } from "./link.js";
 import { write } from "./route.js";
-import { progress, stateWords } from "./runs.js";
+import { bestWords, progress, stateWords } from "./runs.js";
 import { tablePart, trialsPart } from "./tables.js";
 import { timeline } from "./timeline.js";
 
@@ -70,7 +70,7 @@ function headline(place, run) {
     ["state", stateWords(run)], ["done", number(run.done)], ["pruned", number(run.pruned)], ["stopped", number(run.stopped)], ["failed", number(run.failed)],
     ["running", number(run.running)], ["left", run.left === null ? "?" : number(run.left)],
     ["time left", run.state === "running" ? duration(run.eta_s) : "–"],
-    [run.metric ? `best ${run.metric}` : "best", run.best ? `${number(run.best.value)} (trial ${plain(run.best.trial)})${run.caveat && `; ${run.caveat}`}` : "–"],
+    [run.metric ? `best ${run.metric}` : "best", run.best ? `${bestWords(run)}, trial ${plain(run.best.trial)}${run.caveat && `; ${run.caveat}`}` : "–"],
     ["last trial", ago(run.last_at)],
   ];
   if (run.damaged) facts.push(["damaged lines, skipped", number(run.damaged)]);

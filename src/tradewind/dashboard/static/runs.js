@@ -15,6 +15,15 @@ export function stateWords(run) {
   return stale ? `running, but nothing was written since ${ago(run.last_at)}` : WORDS[run.state] ?? run.state;
 }
 
+/** The mean of the best config, with its spread and n, and which way is better. */
+export function bestWords(run) {
+  if (!run.best) return "–";
+  const { score, spread, n, provisional } = run.best;
+  const better = `${run.best.direction === "minimize" ? "lower" : "higher"} is better`;
+  const mean = `${number(score)}${spread === null ? "" : ` ± ${number(spread)}`}`;
+  return `${mean} (n = ${n}${provisional ? ", provisional" : ""}, ${better})`;
+}
+
 export function progress(run, label) {
   const ended = run.done + run.pruned + run.stopped + run.failed;
   const total = run.epochs ? run.epochs.expected : run.trials ?? 0;
@@ -42,7 +51,7 @@ export async function runsPage(view) {
       h("span", { class: `badge ${run.state}`, title: run.error || null }, stateWords(run)),
       progress(run, `ended trials of ${run.name}`),
       run.state === "running" ? duration(run.eta_s) : "–",
-      run.best ? h("a", { href: write(["trial", run.name, String(run.best.trial)]) }, `${run.metric} ${number(run.best.value)}${run.caveat && " (pruned)"}`) : "–",
+      run.best ? h("a", { href: write(["trial", run.name, String(run.best.trial)]) }, `${run.metric} ${bestWords(run)}${run.caveat && " (pruned)"}`) : "–",
       number(run.running),
       run.failed ? h("a", { href: write(["run", run.name, "failures"]) }, number(run.failed)) : "0",
       ago(run.last_at),
