@@ -80,9 +80,8 @@ class Processes:
         """How many packs could be handed out now."""
         if self._gangs.waiting:
             return 0
-        depth = self._pace.depth()
         workers = [self._workers[number] for number in self._open()]
-        room = sum(depth if w is None else max(0, depth - len(w.packs)) for w in workers)
+        room = sum(self._pace.room(len(worker.packs) if worker else 0) for worker in workers)
         return max(0, room - len(self._again))
 
     def submit(self, pack: Pack, slots: int = 1) -> int:
