@@ -152,3 +152,40 @@ def test_a_model_that_needs_what_data_left_is_made_again_from_its_weights(run: R
     assert [record["error"] for record in results.records()] == [{}, {}]
     model = results.best().model()
     assert (model.in_features, math.isfinite(results.best().value)) == (3, True)
+
+
+HELPED = """
+from helper import answer
+import parts.deep
+
+def f(config):
+    import late
+    return {"early": answer(), "late": late.ANSWER, "deep": parts.deep.ANSWER}
+"""
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+@pytest.mark.parametrize("workload", ["work:f", "work.py:f"])
+def test_studies_in_one_process_import_their_own_helpers(
+    workload: str, engine: str, tmp_path: Path, write_study: WriteStudy
+) -> None:
+    study = {"name": "same", "workload": workload, "space": {"x": [1]}}
+    for round, number in enumerate((3, 4, 3)):
+        folder = tmp_path / str(number)
+        (folder / "parts").mkdir(parents=True, exist_ok=True)
+        (folder / "helper.py").write_text(f"def answer():\n    return {number}\n")
+        (folder / "late.py").write_text(f"ANSWER = {number}\n")
+        (folder / "parts" / "__init__.py").write_text("")
+        (folder / "parts" / "deep.py").write_text(f"ANSWER = {number}\n")
+        results = tradewind.run(write_study(study, HELPED, folder), folder / f"run{round}", engine=engine)
+        assert results.record(0)["scores"] == dict.fromkeys(("early", "late", "deep"), float(number))
+
+
+def test_a_helper_that_only_another_study_has_is_not_found(tmp_path: Path, write_study: WriteStudy) -> None:
+    study = {"name": "same", "workload": "work:f", "space": {"x": [1]}}
+    for number in (3, 4):
+        folder = tmp_path / str(number)
+        path = write_study(study, "def f(config):\n    import other_helper\n    return 1\n", folder)
+        (tmp_path / "3" / "other_helper.py").write_text("")
+        record = tradewind.run(path, folder / "run", engine="serial").record(0)
+        assert record["state"] == ("done" if number == 3 else "failed")

@@ -25,6 +25,6 @@ class Pace:
         return max(1, min(LARGEST_BUNDLE, self._count // TRUST, int(BUNDLE_S / max(self._longest_s, 1e-6))))
 
     def room(self, in_hand: int) -> int:
-        """How many more packs to give to a worker: none while it has half of them, so that few messages bring many."""
+        """How many more packs to give to a worker: none while it has more than half of these."""
         depth = self.depth()
         return depth - in_hand if 2 * in_hand <= depth else 0

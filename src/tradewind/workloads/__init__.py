@@ -5,9 +5,11 @@ from __future__ import annotations
 import importlib
 import importlib.util
 import inspect
+import os
 import sys
 import traceback
 from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import Path
 from types import ModuleType
 from typing import Any, cast
@@ -68,6 +70,8 @@ def data_identity(target: Any, data: Mapping[str, Value]) -> dict[str, Value]:
     return dict(bound.arguments)
 
 
+LIBRARIES = (f"{sys.prefix}{os.sep}", f"{sys.base_prefix}{os.sep}")
+_entered: list[tuple[str, set[str]]] = []  # the folder of the study that imports, and what was loaded before
 _importing: list[str] = []
 
 
@@ -81,11 +85,7 @@ def _import(reference: str, module: str, folder: Path) -> ModuleType:
     try:
         if module.endswith(".py"):
             return _import_file(reference, (folder / module).resolve())
-        if sys.path[:1] != [str(folder)]:
-            sys.path.insert(0, str(folder))
-        mine, loaded = folder / f"{module.replace('.', '/')}.py", sys.modules.get(module)
-        if loaded is not None and mine.exists() and getattr(loaded, "__file__", None) != str(mine):
-            del sys.modules[module]  # of the same name in another study's folder
+        _enter(folder)
         return importlib.import_module(module)
     except WorkloadError:
         raise
@@ -100,7 +100,27 @@ def _import(reference: str, module: str, folder: Path) -> ModuleType:
         _importing.pop()
 
 
+def _enter(folder: Path) -> None:
+    """Import from this study's folder first, and no longer what the study before has brought from its own."""
+    here = str(folder)
+    left, loaded = _entered[-1] if _entered else (here, set())
+    if left != here:
+        with suppress(ValueError):
+            sys.path.remove(left)
+    own = {path.stem for path in folder.glob("*.py")} | {path.parent.name for path in folder.glob("*/__init__.py")}
+    for name, file in [(name, getattr(module, "__file__", None) or "") for name, module in sys.modules.items()]:
+        brought = left != here and name not in loaded and file.startswith(f"{left}{os.sep}")
+        shadowed = name.partition(".")[0] in own and not file.startswith(f"{here}{os.sep}")
+        if (brought or shadowed) and file and name != "__main__" and not file.startswith(LIBRARIES):
+            del sys.modules[name]
+    if sys.path[:1] != [here]:
+        sys.path.insert(0, here)
+    if left != here or not _entered:
+        _entered[:] = [(here, set(sys.modules))]
+
+
 def _import_file(reference: str, path: Path) -> ModuleType:
+    _enter(path.parent)
     name = path.stem
     loaded = sys.modules.get(name)
     if loaded is not None and getattr(loaded, "__file__", None) == str(path):
@@ -112,6 +132,5 @@ def _import_file(reference: str, path: Path) -> ModuleType:
     assert spec.loader is not None
     found = importlib.util.module_from_spec(spec)
     sys.modules[name] = found
-    sys.path.insert(0, str(path.parent))
     spec.loader.exec_module(found)
     return found
