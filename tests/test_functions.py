@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import math
+import signal
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +14,7 @@ from conftest import Cli, WriteStudy
 
 import tradewind
 from tradewind.errors import StudyError
+from tradewind.run import Quiet
 
 ENGINES = ("serial", "processes")
 Run = Callable[..., tradewind.Results]
@@ -189,3 +192,41 @@ def test_a_helper_that_only_another_study_has_is_not_found(tmp_path: Path, write
         (tmp_path / "3" / "other_helper.py").write_text("")
         record = tradewind.run(path, folder / "run", engine="serial").record(0)
         assert record["state"] == ("done" if number == 3 else "failed")
+
+
+class PressesCtrlC(Quiet):
+    """Interrupts its process at the second trial, as a key would."""
+
+    def started(self, worker: int, trial: Any) -> None:
+        """A trial begins."""
+        if trial.trial == 1:
+            signal.raise_signal(signal.SIGINT)
+
+
+def test_ctrl_c_in_python_is_no_exception_that_a_loop_swallows(tmp_path: Path, write_study: WriteStudy) -> None:
+    study = {"name": "stop", "workload": "work.py:f", "space": {"x": [1, 2, 3]}}
+    path = write_study(study, "def f(config):\n    return 1\n")
+
+    def again_and_again() -> None:
+        while True:
+            with suppress(Exception):
+                tradewind.run(path, tmp_path / "run", engine="serial", watch=PressesCtrlC())
+
+    with pytest.raises(KeyboardInterrupt, match="stopped by SIGINT"):
+        again_and_again()
+    assert tradewind.Results.load(tmp_path / "run").counts()["done"] == 1
+    assert tradewind.run(path, tmp_path / "run", engine="serial").counts()["done"] == 3
+
+
+def test_in_python_what_is_there_is_returned_when_the_time_is_up(
+    tmp_path: Path, write_study: WriteStudy, command: Cli
+) -> None:
+    module = "import time\n\ndef f(config):\n    time.sleep(0.05)\n    return config['x']\n"
+    path = write_study({"name": "long", "workload": "work.py:f", "space": {"x": list(range(1000))}}, module)
+    results = tradewind.run(path, tmp_path / "run", engine="serial", max_time_s=0.3)
+    assert 1 <= results.counts()["done"] < 1000
+    assert results.record(0)["scores"] == {"score": 0.0}
+    answer = command("run", path, "--out", tmp_path / "run", "--engine", "serial", "--max-time", "0.2s", "--quiet")
+    assert (answer.returncode, answer.stdout) == (130, "")
+    assert answer.stderr.startswith("tradewind: time is up; nothing recorded is lost, go on with: tradewind run ")
+    assert len(tradewind.Results.load(tmp_path / "run")) > len(results)

@@ -26,7 +26,7 @@ from tradewind.report.check import packs_page
 from tradewind.report.live import watcher
 from tradewind.report.pages import check_page
 from tradewind.results import Results
-from tradewind.run import run
+from tradewind.run import finish
 from tradewind.schedule.trials import Trials
 from tradewind.studies import path_of
 from tradewind.study import Study, schema
@@ -45,10 +45,12 @@ def run_command(name: str, out: Path | None, quiet: bool, sets: list[str], *, ma
     study = load(name, sets)
     path = out or default_path(study.name)
     try:
-        results = run(study, path, watcher(quiet), max_time_s=seconds(max_time), **options)
+        finish(study, path, watcher(quiet), max_time_s=seconds(max_time), **options)
     except Interrupted as stop:
         command = shlex.join(["tradewind", *(word for word in sys.argv[1:] if word != "--fresh")])
-        raise Interrupted(f"{stop}; nothing recorded is lost, go on with: {command}") from None
+        print(f"tradewind: {stop}; nothing recorded is lost, go on with: {command}", file=sys.stderr)
+        return stop.exit_code
+    results = Results.load(path)
     if not quiet:
         trials = Trials(study)
         left = trials.count()[0] - len(results)

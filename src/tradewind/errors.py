@@ -6,8 +6,11 @@ TradewindError
 │   ├── WorkloadError  the workload: can't be found, imported or used like this
 │   ├── RunError       the run folder: none, not one, or of another study
 │   └── DataError      a data set or a results file
-├── JournalError       a result could not be made durable: exit code 3
-└── Interrupted        stopped by the user, a signal or a time limit; resumable: exit code 130
+└── JournalError       a result could not be made durable: exit code 3
+
+KeyboardInterrupt
+└── Interrupted        stopped by the user or a signal; resumable: exit code 130
+    └── TimeUp         stopped by max_time_s
 """
 
 from __future__ import annotations
@@ -48,10 +51,14 @@ class JournalError(TradewindError):
     """A result could not be written; nothing already recorded is lost."""
 
 
-class Interrupted(TradewindError):
-    """The run was stopped before its end and can be continued."""
+class Interrupted(KeyboardInterrupt):
+    """The run was stopped before its end and can be continued; no `except Exception` of a loop swallows it."""
 
     exit_code = 130
+
+
+class TimeUp(Interrupted):
+    """The run has taken the time that it was given."""
 
 
 def nearest(name: str, known: Iterable[str]) -> str:

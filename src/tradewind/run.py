@@ -12,7 +12,7 @@ from tradewind import machine
 from tradewind.crew import Options, check_devices, followed, joined, others_of, share_of, workers_of
 from tradewind.engine import Ended, Engine, Epoch, Lost, Waiting
 from tradewind.engine.world import World
-from tradewind.errors import Interrupted, JournalError, RunError, StudyError
+from tradewind.errors import Interrupted, JournalError, RunError, StudyError, TimeUp
 from tradewind.extension import refusal
 from tradewind.folder import RunFolder, default_path, set_aside
 from tradewind.journal import Journal, Record, new_owner
@@ -81,25 +81,30 @@ class Quiet:
 def run(
     study: Study | str | Path, out: str | Path | None = None, watch: Watch | None = None, **options: Any
 ) -> Results:
-    """Run what is left of a study and return all its results.
+    """Run what is left of a study and return all its results, or those that are there when `max_time_s` is up.
 
     Options: engine, workers, schedule, rank, of, probe, max_time_s, retry_failed, fresh, rerun, no_wait.
     """
-    if not isinstance(study, Study):
-        study = Study.load(study)
+    study = study if isinstance(study, Study) else Study.load(study)
+    path = Path(out) if out is not None else default_path(study.name)
+    with suppress(TimeUp):
+        finish(study, path, watch, **options)
+    return Results.load(path)
+
+
+def finish(study: Study, path: Path, watch: Watch | None = None, **options: Any) -> None:
+    """Run what is left of a study; raises where the time is up before that."""
     if module := being_imported():
         raise RunError(f"run() is called while {module} is imported; put it under: if __name__ == '__main__'")
     how = Options(**options)
     how.check()
     check_lock_folder()
-    path = Path(out) if out is not None else default_path(study.name)
     stop = Stop()
     with stop.in_time(), joined(how) as world:
         if not followed(world):
             lead(study, path, how, watch or Quiet(), world, stop)
     if not path.exists():
         raise JournalError(_gone(path))
-    return Results.load(path)
 
 
 def lead(study: Study, path: Path, how: Options, watch: Watch, world: World | None, stop: Stop) -> None:
@@ -120,6 +125,8 @@ def lead(study: Study, path: Path, how: Options, watch: Watch, world: World | No
             loop = Loop(trials, folder, engine, owner, how, watch, share, earlier)
             with others_of(world, how) as loop.others_work:
                 loop.run()
+    except TimeUp:
+        raise
     except KeyboardInterrupt as why:
         raise Interrupted(str(why) or "interrupted") from None
     except (OSError, JournalError) as error:
@@ -167,7 +174,7 @@ class Loop:
         try:
             while self.others_work() or not self.over:
                 if time.monotonic() > self.deadline:
-                    raise KeyboardInterrupt("time is up")
+                    raise TimeUp("time is up")
                 while self.engine.free() and (pack := self.packing.next(self.schedule.next)):
                     self._hand_out(pack)
                 for trial, record, curve in self.search.pruned() if self.search else ():

@@ -93,11 +93,10 @@ def _run(problem: Problem, study: Study, out: Path, options: dict[str, Any]) -> 
     watch = Onlooker(problem, aloud=problem.verbose > 1 and bool(problem.chosen or options["engine"] == "processes"))
     try:
         return run(study, out=out, watch=watch, **options)
-    except Interrupted as stop:
-        why = str(stop)
-    if watch.record is not None:
-        _raise_again(problem, watch.record)
-    raise KeyboardInterrupt(why)  # an Exception would end one fold of a cross_val_score around the search, not all
+    except Interrupted:
+        if watch.record is not None:
+            _raise_again(problem, watch.record)
+        raise
 
 
 class Onlooker(Quiet):
