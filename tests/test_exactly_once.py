@@ -225,7 +225,7 @@ def test_workers_die_with_their_parent(jobs: Callable[[int, float], Jobs]) -> No
     here = jobs(2, 30.0)
     job = here.start()
     here.wait_for_executions(WORKERS, job)
-    assert len(here.living()) == 1 + WORKERS
+    assert len(here.living()) == 1 + 2 * WORKERS  # each with its reaper
     os.kill(job.pid, signal.SIGKILL)
     job.wait()
     assert here.none_left(2.0)

@@ -6,6 +6,7 @@ import json
 import os
 import random
 import signal
+import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -15,7 +16,7 @@ import numpy
 import psutil
 import pytest
 import torch
-from conftest import WriteStudy
+from conftest import TRADEWIND, WriteStudy
 
 import tradewind
 
@@ -288,3 +289,144 @@ def test_a_function_draws_the_same_numbers_for_the_same_seed(
 def test_libraries_are_not_loaded_to_be_seeded(ran: Callable[..., dict[Any, Record]]) -> None:
     module = "import sys\n\ndef trial(config):\n    return len({'numpy', 'torch'} & set(sys.modules))\n"
     assert ran(module, [1, 2])[2]["scores"] == {"score": 0.0}
+
+
+# The suite: everything that has gone wrong somewhere, by the command line.
+
+ODD = """
+import json, os, signal, sys, threading, time
+
+def plain(): return 0.25
+def forks_and_returns():
+    os.fork()
+    return 0.25
+def forks_and_exits():
+    if os.fork() == 0:
+        sys.exit("the child")
+    return 0.25
+def closes_all(): os.closerange(0, 4096)
+def closes_all_and_stays():
+    os.closerange(0, 4096)
+    time.sleep(100)
+def closes_output():
+    os.closerange(0, 3)
+    return 0.25
+def takes_its_number():
+    os.closerange(3, 4096)
+    for number in range(8):
+        open(__file__)
+    return 0.25
+def no_stdout():
+    sys.stdout = sys.stderr = None
+    return 0.25
+def shuts_stdout():
+    sys.stdout.close()
+    sys.stderr.close()
+    return 0.25
+def leaves(): os._exit(0)
+def alarm():
+    signal.alarm(1)
+    time.sleep(100)
+def late_alarm():
+    signal.setitimer(signal.ITIMER_REAL, 0.05)
+    return 0.25
+def raises_by_alarm():
+    def ring(*_):
+        raise RuntimeError("rang")
+    signal.signal(signal.SIGALRM, ring)
+    signal.setitimer(signal.ITIMER_REAL, 0.05)
+    time.sleep(100)
+def endless_threads():
+    for _ in range(3):
+        threading.Thread(target=time.sleep, args=(1000,)).start()
+    return 0.25
+def late_reports(trial):
+    def report():
+        for epoch in range(1, 10**6):
+            trial.report(epoch, loss=-1.0)
+    threading.Thread(target=report, daemon=True).start()
+    return 0.25
+def nan(): return float("nan")
+def infinite(): return {"score": 0.25, "other": float("inf")}
+def huge(): return 10**400
+def huge_text(): return "x" * 10**7
+def many_scores(): return {"score": 0.25, **{f"s{k}": k for k in range(5000)}}
+def much_output():
+    for _ in range(64):
+        os.write(1, b"x" * 2**20)
+    return 0.25
+def moves():
+    os.chdir("/")
+    return 0.25
+def removes_folder():
+    import shutil
+    shutil.rmtree(trial_folder)
+    return 0.25
+
+def trial(config, trial):
+    global trial_folder
+    trial_folder = trial.folder
+    kind = globals()[config["case"].rstrip("0123456789")]
+    time.sleep(0.05)
+    return kind(trial) if kind is late_reports else kind()
+"""
+DONE = [
+    "forks_and_returns", "forks_and_exits", "closes_output", "no_stdout", "shuts_stdout", "late_alarm",
+    "endless_threads", "late_reports", "infinite", "many_scores", "much_output", "moves", "removes_folder",
+]  # fmt: skip
+CLOSED = "the trial closed descriptors that it had not opened, the worker's socket among them"
+FAILED = {
+    "closes_all": CLOSED,
+    "closes_all_and_stays": CLOSED,
+    "takes_its_number": CLOSED,
+    "leaves": "the worker ended with exit code 0",
+    "alarm": "the worker died of SIGALRM",
+    "raises_by_alarm": "RuntimeError: rang",
+    "huge": "TradewindError: the function returned 1000",
+    "huge_text": "TradewindError: the function returned 'xxx",
+}
+
+
+@pytest.fixture(scope="module")
+def odd(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, subprocess.CompletedProcess[str], dict[str, Record]]:
+    """One run of all cases, each followed by a plain one, on two workers."""
+    folder = tmp_path_factory.mktemp("odd")
+    odd = [*DONE, "nan", *FAILED]
+    cases = [case for k, one in enumerate(odd) for case in (f"plain{k}", one)]
+    (folder / "work.py").write_text(ODD)
+    study = {"name": "odd", "workload": "work:trial", "space": {"case": cases}}
+    (folder / "study.json").write_text(json.dumps(study))
+    command = [str(TRADEWIND), "run", "study.json", "--out", "run", "--workers", "2", "--quiet"]
+    ended = subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=120, check=False)
+    records = tradewind.Results.load(folder / "run").records()
+    return folder, ended, {record["config"]["case"]: record for record in records}
+
+
+def test_the_trials_beside_those_that_misbehave_are_done(odd: Any) -> None:
+    _, ended, records = odd
+    assert ended.returncode == 1, ended.stderr
+    assert "Traceback" not in ended.stderr
+    plain = {case: record for case, record in records.items() if case.startswith("plain")}
+    assert len(plain) == len(DONE) + 1 + len(FAILED)
+    assert {(r["state"], r["attempt"], r["scores"]["score"]) for r in plain.values()} == {("done", 1, 0.25)}
+    assert all(record["last"] == {} for record in plain.values())
+
+
+@pytest.mark.parametrize("case", DONE)
+def test_a_trial_that_misbehaves_and_returns_has_its_score(case: str, odd: Any) -> None:
+    record = odd[2][case]
+    assert (record["state"], record["error"], record["scores"]["score"]) == ("done", {}, 0.25)
+
+
+@pytest.mark.parametrize("case", FAILED)
+def test_a_trial_that_ends_badly_has_failed_with_its_cause(case: str, odd: Any) -> None:
+    record = odd[2][case]
+    assert (record["state"], record["error"]["what"][: len(FAILED[case])]) == ("failed", FAILED[case])
+    assert record["scores"] == {}
+
+
+def test_a_score_that_is_not_a_number_is_kept_as_none_and_never_best(odd: Any) -> None:
+    folder, _, records = odd
+    assert (records["nan"]["state"], records["nan"]["scores"]) == ("done", {"score": None})
+    assert records["infinite"]["scores"]["other"] is None
+    assert tradewind.Results.load(folder / "run").best().value == 0.25

@@ -8,11 +8,13 @@ import subprocess
 import sys
 from collections.abc import Mapping
 
+from tradewind.engine.leftovers import SOCKET_CLOSED
 from tradewind.pack import Place
 
 # Large freed blocks stay with the process: without this every batch pays for fresh pages, 1.5–2 × slower.
 ALLOCATOR = {"MALLOC_MMAP_THRESHOLD_": "4294967296", "MALLOC_TRIM_THRESHOLD_": "4294967296"}
 REAPING_S = 5.0
+CLOSED = "the trial closed descriptors that it had not opened, the worker's socket among them"
 THREADS = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS", "NUMEXPR_NUM_THREADS")
 MPI_PREFIXES = ("OMPI_", "PMIX_", "PRTE_", "PMI_")  # a child that inherits them takes itself for a rank
 
@@ -29,6 +31,8 @@ def worker_environment(place: Place, base: Mapping[str, str]) -> dict[str, str]:
 
 def cause_of_death(code: int) -> dict[str, str]:
     """What a worker died of, as its trial's error."""
+    if code == SOCKET_CLOSED:
+        return {"what": CLOSED}
     if code >= 0:
         return {"what": f"the worker ended with exit code {code}"}
     name = signal_name(-code)

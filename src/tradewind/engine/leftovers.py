@@ -19,13 +19,14 @@ from tradewind.engine.reaper import children
 
 OURS = str(Path(__file__).parent.parent)
 LIBRARIES = tuple(f"{folder}{os.sep}" for folder in (os.path.dirname(os.__file__), OURS, *site.getsitepackages()))
+SOCKET_CLOSED = 113  # exit code of a worker that can't speak to its engine any more
 
 
 class Leftovers:
     """Watches which descriptors a worker has, and which threads and processes its trials start."""
 
     def __init__(self, handles: Iterable[int]) -> None:
-        self._files = {handle: _file(handle) for handle in handles}
+        self._files = {handle: file_of(handle) for handle in handles}
         self._threads: WeakSet[threading.Thread] = WeakSet()
         self._processes: WeakSet[BaseProcess] = WeakSet()
         self._children = set(children())
@@ -34,7 +35,7 @@ class Leftovers:
 
     def found(self) -> str:
         """What is left that no other trial may meet; empty: nothing."""
-        if any(_file(handle) != file for handle, file in self._files.items()):
+        if any(file_of(handle) != file for handle, file in self._files.items()):
             return "the trial closed its worker's descriptors"
         if any(thread.is_alive() for thread in self._threads):
             return "the trial left threads behind"
@@ -59,7 +60,8 @@ def _note_starts(kind: Any, started: WeakSet[Any]) -> None:
     kind.start = noted
 
 
-def _file(handle: int) -> tuple[int, int] | None:
+def file_of(handle: int) -> tuple[int, int] | None:
+    """Which file a descriptor stands for; None: for none."""
     try:
         found = os.fstat(handle)
     except OSError:

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from tradewind.engine import Ended, Epoch, Event, Waiting
-from tradewind.engine.children import cause_of_death, end, worker_environment
+from tradewind.engine.children import CLOSED, cause_of_death, end, worker_environment
 from tradewind.engine.gang import TIMEOUT, WORDS, Answer, Gangs
 from tradewind.engine.pace import Pace
 from tradewind.engine.trial_log import span, tail
@@ -30,7 +30,6 @@ LARGEST_MESSAGE = 2**30  # bytes; a length beyond it is no length
 GRACE_S = 0.5  # between a member's exception and the death of another one that it comes from
 SETTING_UP_S = 120.0  # for starting a process and its imports, which no trial's timeout counts
 NOT_ITS_ANSWER = "the worker's answer is not that of this trial: something else wrote to its socket"
-CLOSED = "the trial closed descriptors that it had not opened, the worker's socket among them"
 
 
 @dataclass

@@ -22,7 +22,7 @@ from typing import Any
 
 from tradewind.disturbance import Disturbance
 from tradewind.engine.isolation import Isolation, no_return_from_forks
-from tradewind.engine.leftovers import Leftovers
+from tradewind.engine.leftovers import SOCKET_CLOSED, Leftovers, file_of
 from tradewind.engine.reaper import under_reaper
 from tradewind.engine.trial_log import header
 from tradewind.errors import TradewindError
@@ -101,6 +101,7 @@ class Service:
     def __init__(self, connection: Connection, starter: int) -> None:
         self._starter = starter
         self._connection, self._sending = connection, threading.Lock()
+        self._socket = file_of(connection.fileno())
         self._pid, self._training = os.getpid(), Pack(())
         os.register_at_fork(after_in_child=connection.close)
         self._reference, self._task, place = connection.recv()
@@ -133,6 +134,8 @@ class Service:
     def _send(self, *message: Any) -> None:
         if os.getpid() != self._pid:
             raise TradewindError("a forked process can't report for its trial; report from the process that trains")
+        if file_of(self._connection.fileno()) != self._socket:  # its number may be another file's now
+            os._exit(SOCKET_CLOSED)
         with self._sending:
             self._connection.send(message)
 

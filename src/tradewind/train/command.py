@@ -19,6 +19,8 @@ from tradewind.machine import die_with_parent
 from tradewind.pack import Outcome, Task, Trial
 from tradewind.train.function import numbers
 
+LONGEST_LINE = 2**20  # of JSON, in bytes
+
 
 def execute(trial: Trial, task: Task) -> Outcome:
     """Run the command in the study's folder; its output goes to the trial's log as it comes."""
@@ -67,12 +69,13 @@ def _watched(process: subprocess.Popen[bytes]) -> tuple[int, str]:
 
 def _pass_on(source: IO[bytes], target: TextIO) -> str:
     """Copy output to ours line by line; the last line that looks like a JSON object."""
-    found = ""
-    for line in source:
+    found, begins = "", True
+    while line := source.readline(LONGEST_LINE):  # a gigabyte without an end of line is not kept in memory
         text = line.decode(errors="replace")
         target.write(text)
-        if text.strip().startswith("{"):
+        if begins and text.strip().startswith("{"):
             found = text
+        begins = line.endswith(b"\n")
     target.flush()
     return found
 
