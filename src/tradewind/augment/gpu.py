@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from contextlib import nullcontext
 from functools import cache
 from typing import Any
 
@@ -49,7 +50,7 @@ def augmented_rows(
         out = stored.new_empty(len(rows), height, width, channels)
     turned = vectors if augmentation.vectors == "turn" else ()
     if len(rows):
-        with torch.cuda.device(stored.device):
+        with torch.cuda.device(stored.device) if stored.is_cuda else nullcontext():  # on a CPU Triton interprets it
             _move[len(rows), triton.cdiv(height * width, _CELLS)](
                 stored, rows, index, start, _roles(turned, channels, stored.device), out, height, width, channels,
                 math.radians(augmentation.rotation_deg), augmentation.translation, augmentation.zoom,
