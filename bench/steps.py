@@ -53,7 +53,7 @@ def steps_of(case: dict[str, Any], fuses: bool, data: Data, held: Remembered) ->
         models.append(storm.model(config).cuda().to(memory_format=torch.channels_last))
     stack = Stack(models, [config["seed"] for config in configs], storm, case["precision"])
     if not fuses:
-        stack.unfuse()
+        stack.unfuse("to compare")
     rates = torch.full((case["networks"], 1), 1e-3, device="cuda")
     return Steps(stack, Stacked(stack.rows, configs), sets.train, configs[0]), rates
 

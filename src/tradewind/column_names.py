@@ -8,9 +8,9 @@ from typing import Any
 
 PLAIN = (
     "trial", "repeat", "seed", "data_seed", "state", "reason", "global_batch_size", "communication_s",
-    "bytes_exchanged", "wait_s", "waited_s", "disturbed", "utilisation", "device", "devices", "precision", "purpose",
-    "packed_with", "peak_memory_bytes", "epochs_run", "rank", "host", "machine", "code", "edition", "started",
-    "finished", "attempt",
+    "bytes_exchanged", "wait_s", "waited_s", "disturbed", "utilisation", "execution", "device", "devices",
+    "precision", "purpose", "packed_with", "peak_memory_bytes", "peak_gpu_memory_bytes", "epochs_run", "rank", "host",
+    "machine", "code", "edition", "started", "finished", "attempt",
 )  # fmt: skip
 GROUPS = ("config", "times", "scores", "last")  # as they stand side by side
 FIRST = ("config", "scores", "last", "times")  # the first of these that has a bare name anywhere in a run owns it

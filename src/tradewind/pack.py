@@ -56,12 +56,13 @@ class Pack:
 
     trials: tuple[Trial, ...]
     gang: Gang | None = None
+    why: str = ""  # it is of one network only
 
     def parted(self, keys: Container[str]) -> tuple[Pack, Pack]:
         """The trials that have these keys, and the others."""
         inside = tuple(trial for trial in self.trials if trial.key in keys)
         outside = tuple(trial for trial in self.trials if trial.key not in keys)
-        return Pack(inside, self.gang), Pack(outside, self.gang)
+        return Pack(inside, self.gang, self.why), Pack(outside, self.gang, self.why)
 
 
 def network_of(trial: Trial) -> str:

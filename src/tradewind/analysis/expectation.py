@@ -13,6 +13,7 @@ import numpy as np
 
 from tradewind import machine
 from tradewind.analysis.status import typical_s
+from tradewind.analysis.tried import tried
 from tradewind.crew import choose_workers
 from tradewind.errors import RunError
 from tradewind.folder import default_path
@@ -125,9 +126,10 @@ def packs(trials: Trials, results: Results | None, workers: int) -> dict[str, An
     found: dict[str, Any] = {
         "looked_at": 0, "packs": 0, "networks": 0, "sizes": {}, "epochs_asked": 0, "epochs_trained": 0,
         "together": [], "apart": {}, "faster": None, "faster_n": 0, "why_not": _why_not(trials),
+        "tried": {},
     }  # fmt: skip
     if found["why_not"]:
-        return found
+        return found | {"tried": tried(trials, [], workers)}
     formed = _formed(trials, results, workers)
     networks = [network for pack in formed for network in networks_of(pack.trials)]
     varied = {name: len(values) for name, values in trials.space.dimensions.items() if len(values) > 1}
@@ -139,7 +141,7 @@ def packs(trials: Trials, results: Results | None, workers: int) -> dict[str, An
         "sizes": {str(size): sizes[size] for size in sorted(sizes, reverse=True)},
         "epochs_asked": sum(int(trial.config["epochs"]) for pack in formed for trial in pack.trials),
         "epochs_trained": sum(max(int(trial.config["epochs"]) for trial in network) for network in networks),
-        "together": stacks, "apart": apart,
+        "together": stacks, "apart": apart, "tried": tried(trials, formed, workers),
     }  # fmt: skip
     if results is not None:
         found["faster"], found["faster_n"] = _faster(results, list(apart))

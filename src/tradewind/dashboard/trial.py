@@ -8,7 +8,7 @@ from tradewind.dashboard.feed import Feed
 from tradewind.dashboard.views import Json, error_of
 from tradewind.errors import RunError
 from tradewind.journal import Record
-from tradewind.report.pages import again, trial_log, varied
+from tradewind.report.pages import again, execution_words, trial_log, varied
 
 STACKED = ("prepare_s", "data_s", "compile_s", "warmup_s", "train_s", "validation_s", "test_s")
 MOST_CURVE = 2000
@@ -80,4 +80,5 @@ def _facts(record: Record) -> Json:
         "v",
         "kind",
     )
-    return {name: value for name, value in record.items() if name not in left}
+    found = {name: value for name, value in record.items() if name not in left}
+    return found | ({"execution": words} if (words := execution_words(record)) else {})

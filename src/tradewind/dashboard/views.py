@@ -70,7 +70,15 @@ def names_view(results: Results) -> Json:
 
 
 def _numeric(results: Results, names: list[str]) -> list[str]:
-    wanted = ("peak_memory_bytes", "communication_s", "bytes_exchanged", "wait_s", "utilisation", "devices")
+    wanted = (
+        "peak_memory_bytes",
+        "peak_gpu_memory_bytes",
+        "communication_s",
+        "bytes_exchanged",
+        "wait_s",
+        "utilisation",
+        "devices",
+    )
     return [name for name in wanted if name in names and results.column(name).dtype.kind == "f"]
 
 

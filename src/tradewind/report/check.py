@@ -8,7 +8,7 @@ from typing import Any
 def packs_page(found: dict[str, Any]) -> str:
     """How trials pack, and what that is expected to save."""
     if found["why_not"]:
-        return f"  packs      none: {found['why_not']}"
+        return "\n".join([f"  packs      none: {found['why_not']}", *_tried(found["tried"])])
     if not found["looked_at"]:
         return "  packs      nothing is left"
     trials, count = found["looked_at"], found["packs"]
@@ -18,7 +18,18 @@ def packs_page(found: dict[str, Any]) -> str:
     if found["apart"]:
         kept = ", ".join(f"{name} ({values} values)" for name, values in found["apart"].items())
         lines.append(f"  apart      {kept}: trials that differ in these can't train as one")
-    return "\n".join([*lines, f"  saves      {_epochs(found)}; {_faster(found)}"])
+    return "\n".join([*lines, *_tried(found["tried"]), f"  saves      {_epochs(found)}; {_faster(found)}"])
+
+
+def _tried(found: dict[str, Any]) -> list[str]:
+    """What came of building the networks of a pack and training them as one for a step."""
+    if not found:
+        return []
+    if found["fault"]:
+        return [f"  tried      not known whether networks train as one: {found['fault']}"]
+    if found["networks"] > 1:
+        return [f"  tried      {_networks(found)} train as one here"]
+    return [f"  tried      one by one: {found['why']}"] if found["why"] else []
 
 
 def _networks(found: dict[str, Any]) -> str:

@@ -110,6 +110,7 @@ def trial_page(folder: RunFolder, results: Results, record: Record) -> str:
         f"  times    {times_text(record)}",
         f"  scores   {pairs_text(record['scores']) or 'none'}",
         f"  last     {pairs_text(record['last']) or 'none'}",
+        *([f"  form     {words}"] if (words := execution_words(record)) else []),
         f"  where    {record.get('host', '')}, {record.get('machine', '')}, code {record.get('code', '')}",
     ]
     if record.get("waited_s"):
@@ -128,6 +129,21 @@ def trial_page(folder: RunFolder, results: Results, record: Record) -> str:
         lines += ["  log", *_indented(text)]
     lines.append(f"  run it again alone: {again(folder, record)}")
     return "\n".join(lines)
+
+
+def execution_words(record: Record) -> str:
+    """In which form a trial ran, and why in no faster one; empty where that is not recorded."""
+    execution = record.get("execution")
+    if not isinstance(execution, dict) or "backend" not in execution:
+        return ""
+    networks, kernels = execution.get("networks", 1), execution.get("kernels")
+    parts = [
+        str(execution["backend"]),
+        *([f"{networks} networks as one"] if networks != 1 else []),
+        *(["as a graph"] if execution.get("graph") else []),
+        *([f"{kernels} kernels"] if kernels else []),
+    ]
+    return ", ".join(parts) + (f"; {execution['why']}" if execution.get("why") else "")
 
 
 def varied(folder: RunFolder, record: Record) -> dict[str, Any]:

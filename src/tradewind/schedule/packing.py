@@ -11,6 +11,7 @@ from pydantic_core import to_json
 from tradewind import machine
 from tradewind.pack import Pack, Trial, network_of
 from tradewind.schedule.trials import Trials
+from tradewind.space import names_of
 from tradewind.train.hyperparameters import TRAINING
 
 LOOK_AHEAD = 512  # trials among which companions are looked for
@@ -27,6 +28,7 @@ class Packing:
         self._apart = [name for name, known in trials.known.items() if not known.stacks and name != "epochs"]
         self._alike = [name for name in self._apart if name in ALIKE or name not in TRAINING]
         self._devices = "devices" in trials.known
+        self._alone = _why_alone(trials, self._apart)
         self._packs = bool(trials.known) and trials.study.purpose == "tune"
         # by what they must have in common, first come first, and by the network that serves them
         self._waiting: dict[bytes, dict[str, list[Trial]]] = {}
@@ -42,7 +44,7 @@ class Packing:
             return self._split.popleft()
         if not self._packs:
             trial = draw()
-            return Pack((trial,)) if trial else None
+            return Pack((trial,), why=self._alone) if trial else None
         waiting, networks, last = len(self), sum(map(len, self._waiting.values())), ""
         while networks < self._ahead and waiting < LOOK_AHEAD:
             if (trial := draw()) is None:
@@ -60,7 +62,8 @@ class Packing:
         first = next(iter(next(iter(self._waiting.values())).values()))[0]
         # no larger than leaves work for all workers
         size = min(_most(LARGEST, first), math.ceil(networks / self._workers))
-        return Pack(tuple(self._taken(size, first, last) or self._taken(size, first)))
+        taken = tuple(self._taken(size, first, last) or self._taken(size, first))
+        return Pack(taken, why=self._alone if len({network_of(trial) for trial in taken}) == 1 else "")
 
     def _taken(self, size: int, first: Trial, but: str = "") -> list[Trial]:
         """The trials of so many networks, of the first one's kind and then of others that may train beside it.
@@ -100,3 +103,16 @@ def _most(of: Mapping[str, int], trial: Trial) -> int:
         return 1
     device = trial.config["device"]
     return of["cuda" if device == "cuda" or (device == "auto" and machine.gpus()) else "cpu"]
+
+
+def _why_alone(trials: Trials, apart: Sequence[str]) -> str:
+    """Why a network is packed with no other, where that is not for want of others."""
+    if not trials.known:
+        return ""
+    if trials.study.purpose == "time":
+        return "to time, every network trains alone"
+    varied = [name for name in names_of(trials.study.space) if name in apart]
+    own = [name for name in varied if name not in TRAINING]
+    if own:
+        return f"trials differ in {', '.join(own)}, not declared with stacks=True; such networks can't train as one"
+    return f"trials differ in {', '.join(varied)}; such networks can't train as one" if varied else ""

@@ -29,8 +29,9 @@ def joined(before: Record, earlier: Curve, outcome: Outcome) -> Outcome:
             if name in times:
                 times[name] += was["train_s"] if name == "time_to_target_s" else was[name]
     facts: dict[str, Any] = dict(outcome.facts)
-    for name in ("packed_with", "peak_memory_bytes"):
-        facts[name] = max(before.get(name) or 0, facts.get(name) or 0)
+    for name in ("packed_with", "peak_memory_bytes", "peak_gpu_memory_bytes"):
+        if name in before or name in facts:
+            facts[name] = max(before.get(name) or 0, facts.get(name) or 0)
     facts["waited_s"] = before.get("waited_s", 0.0) + facts.get("waited_s", 0.0)
     if "disturbed" in facts:
         shares = before.get("disturbed"), facts["disturbed"]

@@ -17,6 +17,7 @@ from tradewind.errors import TradewindError
 from tradewind.folder import RunFolder
 from tradewind.machine import die_with_parent
 from tradewind.pack import Outcome, Task, Trial
+from tradewind.train.execution import Execution
 from tradewind.train.function import numbers
 
 LONGEST_LINE = 2**20  # of JSON, in bytes
@@ -47,7 +48,8 @@ def execute(trial: Trial, task: Task) -> Outcome:
     if code != 0:
         raise TradewindError(f"the command ended with {f'signal {-code}' if code < 0 else f'exit code {code}'}")
     scores = numbers(_scores(places["scores"], last_line))
-    return Outcome(trial.key, "done", "", {}, {"train_s": train_s, "wall_s": train_s}, scores, {}, {"packed_with": 0})
+    times, facts = {"train_s": train_s, "wall_s": train_s}, {"packed_with": 0, **Execution("command").facts()}
+    return Outcome(trial.key, "done", "", {}, times, scores, {}, facts)
 
 
 def _watched(process: subprocess.Popen[bytes]) -> tuple[int, str]:

@@ -38,14 +38,28 @@ def train_pack(
     report: Report,
     tell: Tell = untold,
     remembered: Remembered | None = None,
+    why: str = "",
 ) -> dict[str, Outcome]:
     """The outcome of every trial by its key; trials that differ only in their epochs share a network in any case.
 
-    Every outcome is also told as soon as it is there: other trials may go on for hours.
+    Every outcome is also told as soon as it is there: other trials may go on for hours. `why`: they are alone.
     """
-    fitting = _Fitting(workload, data, task, report, tell, remembered or Remembered())
+    fitting = _Fitting(workload, data, task, report, tell, remembered or Remembered(), why)
     fitting.fit(trials)
     return fitting.outcomes
+
+
+def why_apart(trials: Sequence[Trial], workload: Workload, data: Data, task: Task) -> str:
+    """Why the networks of a pack would not train as one, tried on a batch; empty where they would."""
+    fitting = _Fitting(workload, data, task, lambda *_: None, untold, Remembered())
+    members = fitting._groups(trials)[0]
+    if reason := fitting._why_apart(members):
+        return reason
+    try:
+        fitting._training(members).check()
+    except Unstackable as reason:
+        return str(reason)
+    return ""
 
 
 @dataclass
@@ -57,10 +71,17 @@ class _Ready:
 
 class _Fitting:
     def __init__(
-        self, workload: Workload, data: Data, task: Task, report: Report, tell: Tell, remembered: Remembered
+        self,
+        workload: Workload,
+        data: Data,
+        task: Task,
+        report: Report,
+        tell: Tell,
+        remembered: Remembered,
+        why: str = "",
     ) -> None:
         self._workload, self._data, self._task = workload, data, task
-        self._remembered = remembered
+        self._remembered, self._why = remembered, why
         self.outcomes: dict[str, Outcome] = {}
         speaking = threading.Lock()  # kinds beside each other are threads
 
@@ -79,22 +100,18 @@ class _Fitting:
     def fit(self, trials: Sequence[Trial]) -> None:
         """Kinds beside each other where that can be done and pays, what is left one kind after the other."""
         groups = self._groups(trials)
-        if len(trials) == 1 and not going_on(groups[0][0]) and self._is_plain(trials[0]):
-            self._fit_plainly(trials)
-            return
         if len(groups) > 1 and choose_device(trials[0].config["device"]).type == "cuda":
             self._fit_beside(groups)
             groups = self._groups(trials)
         for group in groups:
             self._fit_group(group)
 
-    def _is_plain(self, trial: Trial) -> bool:
-        """Whether nothing of ours makes a network faster: on a CPU, none of our kernels can do its front."""
-        config: Config = {**trial.config, "seed": trial.seed, "data_seed": trial.data_seed}
-        device = choose_device(config["device"])
-        if device.type != "cpu":
-            return False
-        return not self._has_front(config, device)
+    def _is_plain(self, members: Group) -> bool:
+        """Whether this is one network that nothing of ours makes faster: on a CPU, our kernels can't do its front."""
+        way, device = going_on(members[0]), choose_device(members[0].config["device"])
+        if way or len(members) > 1 or len(members[0].trials) > 1 or device.type != "cpu":
+            return way == "plain"
+        return not self._has_front(members[0].config, device)
 
     def _has_front(self, config: Config, device: torch.device) -> bool:
         """Whether kernels of our own can do the front of networks of this kind."""
@@ -105,8 +122,8 @@ class _Fitting:
             fronts[kind] = fusable(self._workload.model(config), device.type)
         return fronts[kind]
 
-    def _shape(self, config: Config) -> Shape:
-        """What networks of this kind compute; raises Unstackable where that can't be seen."""
+    def _shape(self, config: Config) -> Shape | None:
+        """What networks of this kind compute; None where that can't be seen."""
         kind, shapes = kind_of(config, self._workload), self._remembered.shapes
         if kind not in shapes:
             front = self._has_front(config, choose_device(config["device"]))
@@ -115,7 +132,8 @@ class _Fitting:
             except torch.OutOfMemoryError:
                 raise
             except Exception as error:
-                raise Unstackable(f"{type(error).__name__}: {error}".splitlines()[0]) from error
+                print(f"a network can't be looked at: {type(error).__name__}: {error}".splitlines()[0])
+                shapes[kind] = None
         return shapes[kind]
 
     def _profile(self, device: torch.device) -> Profile | None:
@@ -129,12 +147,14 @@ class _Fitting:
         device = choose_device(config["device"])
         if (profile := self._profile(device)) is None:
             return f"no profile of {kind_of_machine(device)}; tradewind bench profile measures one"
-        shape, threads = self._shape(config), torch.get_num_threads()
+        if (shape := self._shape(config)) is None:
+            return "what the network computes can't be seen from two samples"
+        threads = torch.get_num_threads()
         return profile.why_apart(shape, config["batch_size"], len(members), threads)
 
-    def _fit_plainly(self, trials: Sequence[Trial]) -> None:
+    def _fit_plainly(self, trials: Sequence[Trial], why: str) -> None:
         for trial in trials:
-            self._ended(plain.train(trial, self._workload, self._data, self._task, self._report))
+            self._ended(plain.train(trial, self._workload, self._data, self._task, self._report, why))
 
     def _groups(self, trials: Sequence[Trial]) -> list[Group]:
         """Networks that may be trained as one: of one kind, and as far as each other, since only equals keep step."""
@@ -146,37 +166,38 @@ class _Fitting:
             found.setdefault((kind, str(member.progress.epoch), company), []).append(member)
         return list(found.values())
 
-    def _training(self, members: Group) -> PackTraining:
+    def _training(self, members: Group, why: str = "") -> PackTraining:
         config = members[0].config
         device = choose_device(config["device"])
         dtype = kept_in(resolved(config["precision"], device))
         sets = load(self._data, config, device, dtype, self._remembered)
         about = self._workload, sets, self._task, self._report, self._ended
-        profile = self._profile(device) if device.type == "cuda" else None
-        building_s = profile.building_saves_s(self._shape(config), 1) if profile else 0.0
-        return PackTraining(members, *about, building_s)
+        building_s = 0.0
+        if device.type == "cuda" and (profile := self._profile(device)) and (shape := self._shape(config)):
+            building_s = profile.building_saves_s(shape, 1)
+        return PackTraining(members, *about, why, building_s)
 
-    def _fit_group(self, members: Group, said: bool = False) -> None:
-        """As one where that can be done and pays; a pack too large for its device is halved."""
+    def _fit_group(self, members: Group, why: str = "") -> None:
+        """As one where that can be done and pays; a pack too large for its device is halved; `why` it is as it is."""
         trials = [list(member.trials) for member in members]  # training takes out those that end
-        if going_on(members[0]) == "plain":
-            self._fit_plainly(trials[0])
+        if self._is_plain(members):
+            self._fit_plainly(trials[0], why or self._why)
             return
         try:
             if reason := self._why_apart(members):
                 raise Unstackable(reason)
-            together = self._training(members)
+            together = self._training(members, why or (self._why if len(members) == 1 else ""))
             together.check()
             together.run(together.start())
             return
         except Unstackable as reason:
-            if not said:
+            if not why:
                 print(f"networks one by one: {reason}")
             if len(members) == 1:  # not even as a stack of one
-                self._fit_plainly(members[0].trials)
+                self._fit_plainly(members[0].trials, why or str(reason))
                 return
             for member in members:
-                self._fit_group([member], said=True)
+                self._fit_group([member], str(reason))
             return
         except torch.OutOfMemoryError:
             if len(members) == 1:
@@ -185,7 +206,7 @@ class _Fitting:
         half = len(members) // 2  # from what was kept on the way
         for part in (trials[:half], trials[half:]):
             for group in self._groups([*chain(*part)]):
-                self._fit_group(group)
+                self._fit_group(group, f"{len(members)} networks at once were more than the memory holds")
 
     def _fit_beside(self, groups: list[Group]) -> None:
         """Those that can be: what is too large for that, or no graph, is left."""
@@ -207,11 +228,12 @@ class _Fitting:
 
     def _beside_pays(self, groups: list[Group], device: torch.device) -> bool:
         """Whether these kinds train faster beside each other, by the profile of this kind of machine."""
-        profile, configs = self._profile(device), [group[0].config for group in groups]
         works = [
-            self._shape(config).total * config["batch_size"] * len(group)
-            for config, group in zip(configs, groups, strict=True)
+            shape.total * group[0].config["batch_size"] * len(group)
+            for group in groups
+            if (shape := self._shape(group[0].config))
         ]
+        profile = self._profile(device)
         return profile is not None and profile.beside_pays(works)
 
     def _where(self, groups: list[Group]) -> tuple[torch.device, str]:

@@ -13,6 +13,7 @@ from typing import Any
 from tradewind.errors import TradewindError
 from tradewind.folder import RunFolder
 from tradewind.pack import Limits, Outcome, Report, Task, Trial, Value
+from tradewind.train.execution import Execution
 from tradewind.train.judgement import all_finite, on_target
 
 
@@ -75,11 +76,9 @@ def call(function: Callable[..., Any], trial: Trial, task: Task, report: Report)
     times: dict[str, Any] = {"train_s": train_s, "wall_s": train_s, **handle.times}
     last = {k: v for k, v in handle.curve[-1].items() if k not in {"epoch", "elapsed_s"}} if handle.curve else {}
     state, scores = "paused" if handle.paused else "stopped" if handle.stopped else "done", numbers(answer)
-    facts = (
-        {"packed_with": 0, "epochs_run": max(len(handle.curve), int(handle.curve[-1]["epoch"]))}
-        if handle.curve
-        else {"packed_with": 0}
-    )
+    facts = {"packed_with": 0, **Execution("function").facts()}
+    if handle.curve:
+        facts["epochs_run"] = max(len(handle.curve), int(handle.curve[-1]["epoch"]))
     return Outcome(trial.key, state, handle.reason, {}, times, scores, last, facts, handle.curve)  # type: ignore[arg-type]
 
 

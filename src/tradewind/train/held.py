@@ -62,7 +62,7 @@ class Remembered:
 
     profile: Profile | None = None  # in place of this machine's own
     fronts: dict[str, bool] = field(default_factory=dict)  # kinds of networks, and whether our kernels can do theirs
-    shapes: dict[str, Shape] = field(default_factory=dict)  # of kinds of networks
+    shapes: dict[str, Shape | None] = field(default_factory=dict)  # of kinds of networks
     _data: Data | None = None
     _held: OrderedDict[str, Held] = field(default_factory=OrderedDict)
 

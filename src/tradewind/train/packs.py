@@ -9,6 +9,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Sequence
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 
 import torch
@@ -18,6 +19,7 @@ from tradewind.folder import RunFolder
 from tradewind.pack import Config, Outcome, Report, Task, Tell, Trial
 from tradewind.train.batches import TrainingBatches
 from tradewind.train.checkpoint import save_tensors
+from tradewind.train.execution import Execution
 from tradewind.train.member import Member, PackCheckpoints, going_on
 from tradewind.train.optim import learning_rate
 from tradewind.train.parallel.meters import Busy, Tally
@@ -70,10 +72,11 @@ class PackTraining:
         task: Task,
         report: Report,
         tell: Tell,
+        why: str = "",  # it is of no faster form
         building_s: float = 0.0,  # of training that kernels could shorten if they were built
     ) -> None:
         self._workload, self._sets, self._task, self._report, self._tell = workload, sets, task, report, tell
-        self._building_s = building_s
+        self._why, self._building_s = why, building_s
         self.members = list(members)
         config = self.members[0].config
         self._device = choose_device(config["device"])
@@ -88,6 +91,7 @@ class PackTraining:
         self._checkpoints = PackCheckpoints(self._folder, self._stack, self._optimizer)
         self._resumed = self.members[0].progress.epoch
         self.together = Together(sum(len(member.trials) for member in self.members), clock(self._device))
+        self._execution = Execution("ensemble", len(self.members))
         self._tested: torch.Tensor | None = None  # outputs for the test split after this epoch
         self._compile_s, self._warmup_s = self._stack.compile_s, 0.0
 
@@ -155,6 +159,9 @@ class PackTraining:
             self._compile_s += took_s
         else:
             self._warmup_s += took_s
+        kernels = "front" if stack.fuses else "grouped" if stack.folds else "compiled" if steps.compiled else ""
+        why = "; ".join(reason for reason in (self._why, stack.why_torch, steps.why_no_graph) if reason)
+        self._execution = replace(self._execution, graph=steps.captured, kernels=kernels, why=why)
         return steps
 
     def _built(self, about: tuple[Stack, Stacked, TrainingBatches, Config]) -> Steps | None:
@@ -164,8 +171,7 @@ class PackTraining:
             if not compiled:
                 stack.fold(next(self._sets.train.epoch(0)), self._config())
             steps = Steps(*about, compiled=compiled)
-        except Unstackable as reason:
-            print(f"without kernels of our own: {reason}")
+        except Unstackable:
             return None
         if steps.captured:
             return steps
@@ -240,7 +246,7 @@ class PackTraining:
         times["wall_s"] = times["data_s"] + times["train_s"] + times["test_s"]
         facts = facts_of(self._models[0], member.config, progress) | {
             "device": self._device.type, "precision": self._precision, "packed_with": self.together.trials - 1,
-            "resumed_at_epoch": self._resumed,
+            "resumed_at_epoch": self._resumed, **self._execution.facts(),
         }  # fmt: skip
         curve = [dict(row) for row in progress.curve]
         return Outcome(trial.key, ending.state, ending.reason, {}, times, scores, dict(progress.last), facts, curve)

@@ -16,6 +16,7 @@ from tradewind.pack import Config, Limits, Outcome, Report, Task, Trial
 from tradewind.train.batches import Samples, TrainingBatches, batches_of
 from tradewind.train.checkpoint import Checkpoints, Progress, save_tensors
 from tradewind.train.dropout import keyed, set_places
+from tradewind.train.execution import Execution
 from tradewind.train.held import Remembered, hold
 from tradewind.train.judgement import all_finite, on_target
 from tradewind.train.optim import Optimizer, learning_rate
@@ -27,8 +28,8 @@ from tradewind.workloads.contract import Data, Workload
 EVALUATION_BATCH = 2048
 
 
-def train(trial: Trial, workload: Workload, data: Data, task: Task, report: Report) -> Outcome:
-    """Train one network from its config: epochs of steps, validation, a test at the end."""
+def train(trial: Trial, workload: Workload, data: Data, task: Task, report: Report, why: str = "") -> Outcome:
+    """Train one network from its config: epochs of steps, validation, a test at the end; `why` in no faster form."""
     config: Config = {**trial.config, "seed": trial.seed, "data_seed": trial.data_seed}
     device = choose_device(config["device"])
     precision = resolved(config["precision"], device)
@@ -83,7 +84,7 @@ def train(trial: Trial, workload: Workload, data: Data, task: Task, report: Repo
     if ending.state == "done":
         sets.times["test_samples_per_s"] = len(sets.test) / sets.times["test_s"]
         save_tensors(folder.model(trial.key), model.state_dict(), {"config": config})
-    facts = facts_of(model, config, progress) | {
+    facts = facts_of(model, config, progress) | Execution("eager", why=why).facts() | {
         "device": device.type, "precision": precision, "packed_with": 0, "resumed_at_epoch": resumed_at_epoch,
     }  # fmt: skip
     times = {"compile_s": 0.0, **sets.times, **progress.times(), **ending.times}

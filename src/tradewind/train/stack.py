@@ -73,6 +73,7 @@ class Stack:
         self.compile_s = time.perf_counter() - began if self.fusable else 0.0
         self.foldable = len(models) > 1 and foldable(models[0], device, precision)
         self._convolve: Convolve | None = None
+        self.why_torch = ""  # does what kernels of our own might do
 
     @property
     def fusable(self) -> bool:
@@ -173,8 +174,7 @@ class Stack:
                 self._check(*about)
                 return
             except Unstackable as reason:
-                print(f"without kernels of our own: {reason}")
-                self.unfuse()
+                self.unfuse(str(reason))
         try:
             self._check(*about)
         except Differs:
@@ -195,9 +195,14 @@ class Stack:
             return False
         return True
 
-    def unfuse(self) -> None:
+    def unfuse(self, why: str) -> None:
         """Leave the front of the networks to torch, from here on."""
         self.fuses, self._front = False, None
+        self._leave(why)
+
+    def _leave(self, why: str) -> None:
+        self.why_torch = f"without kernels of our own: {why}"
+        print(self.why_torch)
 
     def fold(self, batch: Batch, config: Config) -> None:
         """Leave convolutions to our own kernels; raises Unstackable where they fail, or one gives something else."""
@@ -211,7 +216,8 @@ class Stack:
             raise
         except Exception as error:
             self.unfold()
-            raise Unstackable(f"{type(error).__name__}: {error}".splitlines()[0]) from error
+            self._leave(f"{type(error).__name__}: {error}".splitlines()[0])
+            raise Unstackable(self.why_torch) from error
         self._convolve = grouped.convolved
 
     def unfold(self) -> None:
@@ -297,7 +303,7 @@ def _double(value: torch.Tensor) -> torch.Tensor:
 def _remembered(model: nn.Module) -> dict[str, Any]:
     """What modules keep as plain Python values."""
     return {
-        f"{path}.{name}": value
+        f"{path}.{name}".lstrip("."): value
         for path, module in model.named_modules()
         if not isinstance(module, KeyedDropout)
         for name, value in vars(module).items()

@@ -30,7 +30,7 @@ class Steps:
         self._stack, self._optimizer, self._batches, self._config = stack, optimizer, batches, config
         self._losses: Any = stack.losses
         self._optimize: Any = optimizer.step
-        self._compiled = compiled
+        self.compiled, self.why_no_graph = compiled, ""
         if compiled:
             self._losses, self._optimize = (torch.compile(f, dynamic=False) for f in (stack.losses, optimizer.step))
         self._rates = torch.zeros(len(stack), 1, dtype=stack.rows.dtype, device=stack.rows.device)
@@ -106,7 +106,7 @@ class Steps:
         self._place, self._before = (torch.zeros((), dtype=torch.int64, device=device) for _ in range(2))
         self._span = torch.arange(batches.batch_size, device=device)
         self._moves, self._drops = (torch.zeros(1, dtype=torch.int64, device=device) for _ in range(2))
-        for fuses in (True, False) if self._stack.fusable and not self._compiled else (False,):
+        for fuses in (True, False) if self._stack.fusable and not self.compiled else (False,):
             self._stack.fuses = fuses
             if (graph := self._captured()) is not None:
                 return graph
@@ -134,8 +134,9 @@ class Steps:
             except torch.OutOfMemoryError:
                 raise
             except RuntimeError as error:
-                lost = "not compiled" if self._compiled else "steps one by one, since they make no CUDA graph"
-                print(f"{lost}: {str(error).splitlines()[0]}")
+                lost = "not compiled" if self.compiled else "steps one by one, since they make no CUDA graph"
+                self.why_no_graph = f"{lost}: {str(error).splitlines()[0]}"
+                print(self.why_no_graph)
                 return None
         return graph
 

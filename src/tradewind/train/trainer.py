@@ -66,7 +66,7 @@ class Trainer:
             _complete(outcome, took)
             tell(outcome)
 
-        found = train_pack(pack.trials, workload, data, self._task, report, ended, self._remembered)
+        found = train_pack(pack.trials, workload, data, self._task, report, ended, self._remembered, pack.why)
         return [found[trial.key] for trial in pack.trials]
 
     def _fit(self, trial: Trial, report: Report) -> Outcome:
@@ -75,7 +75,7 @@ class Trainer:
             outcome = command.execute(trial, self._task)
         else:
             outcome = function.call(self._target, trial, self._task, report)
-        outcome.facts["peak_memory_bytes"] = _peak()
+        outcome.facts |= _peaks()
         return outcome
 
     def _fit_together(self, trial: Trial, gang: Gang, report: Report) -> Outcome:
@@ -147,7 +147,7 @@ def _complete(outcome: Outcome, took: dict[str, float]) -> None:
     for name, seconds in took.items():
         outcome.times[name] += seconds
     outcome.times["wall_s"] += took["data_s"]
-    outcome.facts["peak_memory_bytes"] = _peak()
+    outcome.facts |= _peaks()
 
 
 def _check_gang(pack: Pack, network: bool) -> None:
@@ -166,8 +166,20 @@ def _forget_peak() -> None:
             file.write(b"5")  # the kernel's peak starts anew
     except OSError:
         pass
+    if cuda := _cuda():
+        cuda.reset_peak_memory_stats()
 
 
-def _peak() -> int:
+def _peaks() -> dict[str, int]:
+    """The most memory since it was forgotten: of this process, and on its GPU where torch has used one."""
     scale = 1 if sys.platform == "darwin" else 1024
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * scale
+    found = {"peak_memory_bytes": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * scale}
+    if cuda := _cuda():
+        found["peak_gpu_memory_bytes"] = cuda.max_memory_allocated()
+    return found
+
+
+def _cuda() -> Any:
+    """torch's, where something in this process has used a GPU; nothing is imported to see that."""
+    cuda = getattr(sys.modules.get("torch"), "cuda", None)
+    return cuda if cuda is not None and cuda.is_initialized() else None

@@ -134,7 +134,8 @@ def ready(
     """The way that the config names, with all connections made; and the seconds that took."""
     began, mine = time.perf_counter(), Parts.of_member(sets.train, group.rank, group.of)
     if replica.front is not None and group.summed([float(bool(difference := replica.difference(mine)))])[0]:
-        print(f"without kernels of our own: {difference or 'another member has found a difference'}")
+        replica.why = f"without kernels of our own: {difference or 'another member has found a difference'}"
+        print(replica.why)
         replica.front.active = False
     unused = replica.warm_up(mine)
     unused = any(group.summed([float(unused)]))  # members must exchange alike
@@ -190,4 +191,5 @@ def gang_facts(replica: Replica, progress: Progress, group: Group) -> dict[str, 
         "bytes_exchanged": sum(exchanged.values()), "exchanged": {k: v for k, v in exchanged.items() if v},
         "device": replica.device.type, "precision": replica.precision,
         "stand_in": replica.device.type == "cpu",  # processes in place of devices: their times say nothing of GPUs
+        **replica.execution().facts(),
     }  # fmt: skip

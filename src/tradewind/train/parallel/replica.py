@@ -13,6 +13,7 @@ from tradewind.errors import WorkloadError
 from tradewind.pack import Config
 from tradewind.train.batches import Batch, TrainingBatches
 from tradewind.train.dropout import KeyedDropout, set_places
+from tradewind.train.execution import Execution
 from tradewind.train.narrow.fusing import Front
 from tradewind.train.optim import Optimizer
 from tradewind.train.parallel.statistics import SharedBatchNorm
@@ -38,6 +39,12 @@ class Replica:
     precision: str
     front: Front | None = None  # which kernels of our own do
     compile_s: float = 0.0  # of these kernels
+    why: str = ""  # they do not
+
+    def execution(self) -> Execution:
+        """In which form it trains."""
+        front = self.front is not None and self.front.active
+        return Execution(self.config["parallel"], kernels="front" if front else "", why=self.why)
 
     def outputs(self, batch: Batch, counts: bool, through: nn.Module | None = None) -> torch.Tensor:
         """What the network says of these samples, as the plain loop has it; they may count nothing."""
