@@ -174,7 +174,7 @@ class Smooth(nn.Module):
 
 def gradients_of(stack: Stack, batch: Batch) -> list[torch.Tensor]:
     config: Any = {}
-    return stack.split(stack.gradients(stack.losses(batch, config)))
+    return list(stack.split(stack.gradients(stack.losses(batch, config))).values())
 
 
 @gpu

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import json
 import math
+import random
 import sys
 import time
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
@@ -74,12 +76,9 @@ class Checkpoints:
         """Keep the state, whatever it takes."""
         began = time.perf_counter()
         tensors = {f"model.{name}": value for name, value in model.state_dict().items()}
-        for index, state in enumerate(optimizer.state):
-            tensors |= {f"optimizer.{index}.{name}": value for name, value in state.items()}
-        tensors["random.cpu"] = torch.get_rng_state()
-        if self.device.type == "cuda":
-            tensors["random.cuda"] = torch.cuda.get_rng_state(self.device)
-        save_tensors(self.path, tensors, progress.__dict__)
+        for (parameter, _), state in zip(model.named_parameters(), optimizer.state, strict=True):
+            tensors |= {f"optimizer.{parameter}.{name}": value for name, value in state.items()}
+        save_tensors(self.path, tensors | random_states(self.device), progress.__dict__)
         self._since = time.perf_counter()
         self._cost_s = self._since - began
 
@@ -89,14 +88,41 @@ class Checkpoints:
         if not progress.epoch:
             return progress
         model.load_state_dict({n[6:]: t for n, t in tensors.items() if n.startswith("model.")})
+        places = {name: place for place, (name, _) in enumerate(model.named_parameters())}
         for name, tensor in tensors.items():
             if name.startswith("optimizer."):
-                _, index, field_name = name.split(".", 2)
-                optimizer.state[int(index)][field_name] = _laid_out(tensor, optimizer.parameters[int(index)])
-        torch.set_rng_state(tensors["random.cpu"])
-        if "random.cuda" in tensors:
-            torch.cuda.set_rng_state(tensors["random.cuda"], self.device)
+                parameter, _, field_name = name.removeprefix("optimizer.").rpartition(".")
+                place = places[parameter]
+                optimizer.state[place][field_name] = _laid_out(tensor, optimizer.parameters[place])
+        set_random_states(tensors, self.device)
         return progress
+
+
+def random_states(device: torch.device) -> dict[str, torch.Tensor]:
+    """Of all generators that a network or a workload may draw from: torch's, Python's and numpy's."""
+    _, words, gauss = random.getstate()
+    found = {"random.cpu": torch.get_rng_state(), "random.python": _numbers([*words, gauss])}
+    _, keys, *rest = np.random.get_state(legacy=True)
+    found["random.numpy"] = _numbers([*keys.tolist(), *rest])  # type: ignore[union-attr]
+    if device.type == "cuda":
+        found["random.cuda"] = torch.cuda.get_rng_state(device)
+    return found
+
+
+def set_random_states(tensors: dict[str, torch.Tensor], device: torch.device) -> None:
+    """Go back to those that were kept."""
+    torch.set_rng_state(tensors["random.cpu"])
+    *words, gauss = tensors["random.python"].tolist()
+    random.setstate((3, tuple(map(int, words)), None if math.isnan(gauss) else gauss))
+    *keys, place, has_gauss, gauss = tensors["random.numpy"].tolist()
+    np.random.set_state(("MT19937", np.array(keys, dtype=np.uint32), int(place), int(has_gauss), gauss))
+    if "random.cuda" in tensors and device.type == "cuda":
+        torch.cuda.set_rng_state(tensors["random.cuda"], device)
+
+
+def _numbers(values: list[float | None]) -> torch.Tensor:
+    """Whole numbers of 32 bits, and what else there is, exactly; NaN for none."""
+    return torch.tensor([math.nan if value is None else value for value in values], dtype=torch.float64)
 
 
 def _laid_out(tensor: torch.Tensor, parameter: torch.Tensor) -> torch.Tensor:

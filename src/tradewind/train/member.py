@@ -11,7 +11,14 @@ import torch
 
 from tradewind.folder import RunFolder
 from tradewind.pack import Config, Trial, network_of
-from tradewind.train.checkpoint import MOST_SHARE, Progress, read, save_tensors
+from tradewind.train.checkpoint import (
+    MOST_SHARE,
+    Progress,
+    random_states,
+    read,
+    save_tensors,
+    set_random_states,
+)
 from tradewind.train.hyperparameters import TRAINING
 from tradewind.train.stack import Stack
 from tradewind.train.stacked import Stacked
@@ -97,11 +104,11 @@ class PackCheckpoints:
         tensors = {f"model.{name}": value for name, value in self._stack.state(number).items()}
         count = self._optimizer.count.to(torch.float32)
         for name, rows in self._optimizer.state().items():
-            for k, piece in enumerate(self._stack.split(rows)):
-                tensors[f"optimizer.{k}.{name}"] = piece[number]
+            for parameter, piece in self._stack.split(rows).items():
+                tensors[f"optimizer.{parameter}.{name}"] = piece[number]
                 if name == "exp_avg":
-                    tensors[f"optimizer.{k}.step"] = count
-        tensors["random.cpu"] = torch.get_rng_state()
+                    tensors[f"optimizer.{parameter}.step"] = count
+        tensors |= random_states(self._stack.rows.device)
         save_tensors(self._folder.checkpoint(member.key), tensors, member.progress.__dict__)
 
     def restore(self, number: int, member: Member) -> None:
@@ -109,8 +116,11 @@ class PackCheckpoints:
         tensors, _ = read(self._folder.checkpoint(member.key))
         self._stack.load(number, {name[6:]: value for name, value in tensors.items() if name.startswith("model.")})
         for name, rows in self._optimizer.state().items():
-            for k, piece in enumerate(self._stack.split(rows)):
-                if f"optimizer.{k}.{name}" in tensors:
-                    piece[number].copy_(tensors[f"optimizer.{k}.{name}"])
-        if "optimizer.0.step" in tensors:
-            self._optimizer.count.copy_(tensors["optimizer.0.step"])
+            for parameter, piece in self._stack.split(rows).items():
+                if f"optimizer.{parameter}.{name}" in tensors:
+                    piece[number].copy_(tensors[f"optimizer.{parameter}.{name}"])
+        steps = [value for name, value in tensors.items() if name.startswith("optimizer.") and name.endswith(".step")]
+        if steps:  # all of them have taken as many
+            self._optimizer.count.copy_(steps[0])
+        if len(self._stack) == 1:  # those of several can't draw from what they have in common
+            set_random_states(tensors, self._stack.rows.device)

@@ -161,10 +161,10 @@ class Stack:
         for name, source in self._saved.items():
             own[source][number].copy_(state[name])
 
-    def split(self, rows: torch.Tensor) -> list[torch.Tensor]:
-        """What lies in rows as the parameters do, as one tensor for each parameter."""
-        pieces = torch.split(rows, self._sizes, 1)
-        return [piece.view(-1, *shape) for piece, shape in zip(pieces, self._shapes.values(), strict=True)]
+    def split(self, rows: torch.Tensor) -> dict[str, torch.Tensor]:
+        """What lies in rows as the parameters do, as one tensor for each parameter, by its name."""
+        pieces = zip(self._shapes.items(), torch.split(rows, self._sizes, 1), strict=True)
+        return {name: piece.view(-1, *shape) for (name, shape), piece in pieces}
 
     def check(self, models: Sequence[nn.Module], batch: Batch, configs: Sequence[Config], config: Config) -> None:
         """Compare networks with each alone, in training and evaluation; raises Unstackable where they differ."""
@@ -257,7 +257,7 @@ class Stack:
         """What `tried` has of a network, of all networks."""
         outputs = self._trained(batch)
         losses = self._losses(outputs, batch, config)
-        gradients = zip(self._shapes, self.split(self.gradients(losses)), strict=True)
+        gradients = self.split(self.gradients(losses)).items()
         found = {"the outputs of a step": outputs.detach(), "its loss": losses.detach()}
         found |= {GRADIENT.format(name): gradient for name, gradient in gradients}
         found |= {AFTER_STEP.format(name): value.clone() for name, value in self.buffers.items()}
@@ -267,7 +267,7 @@ class Stack:
         return found | {AFTER_EVALUATION.format(name): value.clone() for name, value in self.buffers.items()}
 
     def _parameters(self) -> dict[str, torch.Tensor]:
-        return dict(zip(self._shapes, self.split(self.rows), strict=True))
+        return self.split(self.rows)
 
     def _outputs(self, inputs: torch.Tensor) -> torch.Tensor:
         def one(state: dict[str, torch.Tensor], words: Any, rates: Any) -> torch.Tensor:
