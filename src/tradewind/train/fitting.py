@@ -13,14 +13,15 @@ from pathlib import Path
 import torch
 
 from tradewind.folder import RunFolder
-from tradewind.pack import Config, Outcome, Report, Scores, Task, Tell, Trial, untold
+from tradewind.pack import Config, Outcome, Report, Scores, Task, Tell, Trial, network_of, untold
 from tradewind.train import plain
 from tradewind.train.beside import at_once
+from tradewind.train.config_reads import TracedConfig
 from tradewind.train.held import Remembered
 from tradewind.train.member import Member, going_on, kind_of, members_of
 from tradewind.train.narrow.fusing import fusable, has_kernels
 from tradewind.train.packs import PackTraining, Together
-from tradewind.train.plain import choose_device, load
+from tradewind.train.plain import choose_device, load, place
 from tradewind.train.precision import computing, kept_in, resolved
 from tradewind.train.profile import Profile, Shape, kind_of_machine, profile_of, shape_of
 from tradewind.train.stack import Unstackable
@@ -82,6 +83,7 @@ class _Fitting:
     ) -> None:
         self._workload, self._data, self._task = workload, data, task
         self._remembered, self._why = remembered, why
+        self._reads_epochs: bool | None = None  # not known yet
         self.outcomes: dict[str, Outcome] = {}
         speaking = threading.Lock()  # kinds beside each other are threads
 
@@ -117,24 +119,25 @@ class _Fitting:
         """Whether kernels of our own can do the front of networks of this kind."""
         if not has_kernels(device, resolved(config["precision"], device)):
             return False
-        kind, fronts = kind_of(config, self._workload), self._remembered.fronts
-        if kind not in fronts:
-            fronts[kind] = fusable(self._workload.model(config), device.type)
-        return fronts[kind]
+        found, fronts = self._remembered.fronts.find(config), self._remembered.fronts
+        if found is None:
+            traced = TracedConfig(config)
+            found = fronts.add(traced, fusable(self._workload.model(traced), device.type))
+        return found
 
     def _shape(self, config: Config) -> Shape | None:
         """What networks of this kind compute; None where that can't be seen."""
-        kind, shapes = kind_of(config, self._workload), self._remembered.shapes
-        if kind not in shapes:
-            front = self._has_front(config, choose_device(config["device"]))
+        found, shapes = self._remembered.shapes.find(config), self._remembered.shapes
+        if found is None:
+            traced, front = TracedConfig(config), self._has_front(config, choose_device(config["device"]))
             try:
-                shapes[kind] = shape_of(self._workload.model(config), self._data.train, front)
+                found = shapes.add(traced, (shape_of(self._workload.model(traced), self._data.train, front),))
             except torch.OutOfMemoryError:
                 raise
             except Exception as error:
                 print(f"a network can't be looked at: {type(error).__name__}: {error}".splitlines()[0])
-                shapes[kind] = None
-        return shapes[kind]
+                found = shapes.add(traced, ())
+        return found[0] if found else None
 
     def _profile(self, device: torch.device) -> Profile | None:
         return self._remembered.profile or profile_of(device)
@@ -160,11 +163,27 @@ class _Fitting:
         """Networks that may be trained as one: of one kind, and as far as each other, since only equals keep step."""
         found: dict[tuple[str, ...], Group] = {}
         left = [trial for trial in trials if trial.key not in self.outcomes]
-        for member in members_of(left, RunFolder(Path(self._task.run_folder))):
+        for member in members_of(left, RunFolder(Path(self._task.run_folder)), self._share_epochs(left)):
             kind, way = kind_of(member.config, self._workload), going_on(member)
             company = member.key if way in {"plain", "one"} else way
             found.setdefault((kind, str(member.progress.epoch), company), []).append(member)
         return list(found.values())
+
+    def _share_epochs(self, trials: Sequence[Trial]) -> bool:
+        """Whether trials that differ in their epochs alone share them: model and loss do not read `epochs`."""
+        if len({network_of(trial) for trial in trials}) == len(trials):
+            return True  # none of them do
+        if self._reads_epochs is None:
+            config: Config = {**trials[0].config, "seed": trials[0].seed, "data_seed": trials[0].data_seed}
+            device, traced = choose_device(config["device"]), TracedConfig(config)
+            dtype = kept_in(resolved(config["precision"], device))
+            sets = load(self._data, config, device, dtype, self._remembered)
+            with contextlib.suppress(Exception):  # whatever is wrong with it shows in training
+                model, batch = self._workload.model(traced), next(sets.train.epoch(0))
+                model = place(model, device, dtype, sets.train.samples)
+                self._workload.loss(model(batch.inputs), batch.targets, traced)
+            self._reads_epochs = "epochs" in traced.reads
+        return not self._reads_epochs
 
     def _training(self, members: Group, why: str = "") -> PackTraining:
         config = members[0].config

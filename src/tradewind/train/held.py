@@ -13,6 +13,7 @@ import torch
 from tradewind.pack import Config
 from tradewind.train.ahead import Stored
 from tradewind.train.batches import Samples, prepared
+from tradewind.train.config_reads import ReadCache
 from tradewind.train.hyperparameters import TRAINING
 from tradewind.train.profile import Profile, Shape
 from tradewind.workloads.contract import Data
@@ -61,8 +62,8 @@ class Remembered:
     """Of one data set at a time; the samples used longest ago go when they are too many."""
 
     profile: Profile | None = None  # in place of this machine's own
-    fronts: dict[str, bool] = field(default_factory=dict)  # kinds of networks, and whether our kernels can do theirs
-    shapes: dict[str, Shape | None] = field(default_factory=dict)  # of kinds of networks
+    fronts: ReadCache[bool] = field(default_factory=ReadCache)  # whether our kernels can do the front of a network
+    shapes: ReadCache[tuple[Shape, ...]] = field(default_factory=ReadCache)  # none where a network can't be looked at
     _data: Data | None = None
     _held: OrderedDict[str, Held] = field(default_factory=OrderedDict)
 
@@ -79,6 +80,11 @@ class Remembered:
         self._make_room(device)
         self._held[key] = hold(data, config, device, dtype)
         return self._held[key]
+
+    def forget_data(self) -> None:
+        """Before other data are loaded: one data set at a time in memory."""
+        self._held.clear()
+        self._data = None
 
     def _make_room(self, device: torch.device) -> None:
         most = SHARE * torch.cuda.get_device_properties(device).total_memory if device.type == "cuda" else 0.0

@@ -45,10 +45,13 @@ class Member:
         return max((trial.until or trial.config["epochs"]) - self.progress.epoch for trial in self.trials)
 
 
-def members_of(trials: Sequence[Trial], folder: RunFolder) -> list[Member]:
-    """The networks that these trials need; one that is past the end of a trial already can't serve it any more."""
+def members_of(trials: Sequence[Trial], folder: RunFolder, share: bool = True) -> list[Member]:
+    """The networks that these trials need; one that is past the end of a trial already can't serve it any more.
+
+    Those that differ in their epochs alone share one, unless the workload's code reads `epochs`.
+    """
     found: list[Member] = []
-    for member in _networks(trials):
+    for member in _networks(trials, share):
         _, kept = read(folder.checkpoint(member.key), whole=False)
         past = [trial for trial in member.trials if trial.config["epochs"] < kept.epoch]
         if past:
@@ -60,11 +63,11 @@ def members_of(trials: Sequence[Trial], folder: RunFolder) -> list[Member]:
     return found
 
 
-def _networks(trials: Sequence[Trial]) -> list[Member]:
+def _networks(trials: Sequence[Trial], share: bool) -> list[Member]:
     found: dict[str, Member] = {}
     for trial in sorted(trials, key=lambda trial: trial.config["epochs"]):
         config = {**trial.config, "seed": trial.seed, "data_seed": trial.data_seed}
-        member = found.setdefault(network_of(trial), Member(config, trial.seed, []))
+        member = found.setdefault(network_of(trial) if share else trial.key, Member(config, trial.seed, []))
         member.config = config
         member.trials.append(trial)
     return list(found.values())

@@ -19,6 +19,7 @@ from tradewind.folder import RunFolder
 from tradewind.pack import Config, Outcome, Report, Task, Tell, Trial
 from tradewind.train.batches import TrainingBatches
 from tradewind.train.checkpoint import save_tensors
+from tradewind.train.config_reads import TracedConfig
 from tradewind.train.execution import Execution
 from tradewind.train.member import Member, PackCheckpoints, going_on
 from tradewind.train.optim import learning_rate
@@ -99,7 +100,12 @@ class PackTraining:
         """Raises Unstackable unless these networks can be trained as one."""
         began = clock(self._device)
         batch = next(self._sets.train.epoch(0))
-        self._stack.check(self._models, batch, [member.config for member in self.members], self._config())
+        own, config = [TracedConfig(member.config) for member in self.members], self._config()
+        self._stack.check(self._models, batch, own, config)
+        for name in sorted({name for traced in own for name in traced.reads}):
+            values = [member.config.get(name) for member in self.members]
+            if any(value != values[0] for value in values) and not isinstance(config.get(name), torch.Tensor):
+                raise Unstackable(f"loss() reads {name!r}, in which they differ")
         took_s = clock(self._device) - began
         if self._device.type == "cuda":  # the first step builds our kernels
             self._compile_s += took_s

@@ -60,7 +60,7 @@ def train(trial: Trial, workload: Workload, data: Data, task: Task, report: Repo
             with computing(precision, device):
                 outputs = model(batch.inputs)
             loss = workload.loss(outputs.to(dtype), batch.targets, config)
-            with products(precision):
+            with products(precision, device):
                 loss.backward()  # type: ignore[no-untyped-call]
             optimizer.step()
             total += loss.detach() * len(batch.targets)  # stays on the device: no waiting inside an epoch
@@ -211,8 +211,3 @@ def clock(device: torch.device) -> float:
     if device.type == "cuda":
         torch.cuda.current_stream(device).synchronize()
     return time.perf_counter()
-
-
-def own_values(workload: Workload, config: Config) -> dict[str, Any]:
-    """The workload's own hyperparameters: all that its data may depend on besides `data_seed`."""
-    return {name: config[name] for name in sorted(workload.defaults)}

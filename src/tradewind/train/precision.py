@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 
 import torch
 
@@ -20,16 +20,24 @@ def kept_in(precision: str) -> torch.dtype:
     return torch.float64 if precision == "fp64" else torch.float32
 
 
+def computing(precision: str, device: torch.device) -> AbstractContextManager[None]:
+    """The forward pass: products inside are computed so, from values that are cast to it."""
+    return nullcontext() if device.type == "cpu" and precision != "bf16" else _computing(precision, device)
+
+
+def products(precision: str, device: torch.device) -> AbstractContextManager[None]:
+    """The backward pass, which casts nothing: fp32 means it, though torch's convolutions use tf32 unless told."""
+    return nullcontext() if device.type == "cpu" else _products(precision)  # CPUs have no tf32 to be told of
+
+
 @contextmanager
-def computing(precision: str, device: torch.device) -> Iterator[None]:
-    """The way forth: products inside are computed so, from values that are cast to it."""
-    with products(precision), torch.autocast(device.type, torch.bfloat16, enabled=precision == "bf16"):
+def _computing(precision: str, device: torch.device) -> Iterator[None]:
+    with products(precision, device), torch.autocast(device.type, torch.bfloat16, enabled=precision == "bf16"):
         yield
 
 
 @contextmanager
-def products(precision: str) -> Iterator[None]:
-    """The way back, which casts nothing: fp32 means it, though torch's convolutions use tf32 unless told."""
+def _products(precision: str) -> Iterator[None]:
     before = torch.backends.cuda.matmul.allow_tf32, torch.backends.cudnn.allow_tf32
     torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = precision == "tf32"
     try:

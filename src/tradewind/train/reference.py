@@ -28,7 +28,7 @@ def tried(
     with computing(precision, device):
         outputs = model(batch.inputs).to(dtype)
     lost, trained = loss(outputs), {name: p for name, p in model.named_parameters() if p.requires_grad}
-    with products(precision):
+    with products(precision, device):
         gradients = torch.autograd.grad(lost, list(trained.values()), allow_unused=True)
     found = {"the outputs of a step": outputs.detach(), "its loss": lost.detach()}
     pairs = zip(trained, gradients, strict=True)

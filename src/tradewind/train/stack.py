@@ -120,7 +120,7 @@ class Stack:
 
     def gradients(self, losses: torch.Tensor) -> torch.Tensor:
         """Of every network's loss, in rows as the parameters are."""
-        with products(self._precision):
+        with products(self._precision, self.rows.device):
             (found,) = torch.autograd.grad(losses.sum(), self.rows)
         return found
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-import gc
 import resource
 import sys
 import time
@@ -12,11 +11,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tradewind.errors import StudyError
-from tradewind.pack import Gang, Outcome, Pack, Report, Task, Tell, Trial, untold
+from tradewind.pack import Config, Gang, Outcome, Pack, Report, Task, Tell, Trial, untold
 from tradewind.train import command, function
 from tradewind.workloads import find, is_network, make
 
 if TYPE_CHECKING:
+    from tradewind.train.config_reads import TracedConfig
     from tradewind.train.held import Remembered
     from tradewind.train.parallel.group import Group, Meeting
     from tradewind.workloads.contract import Data, Workload
@@ -29,7 +29,7 @@ class Trainer:
         self._task = task
         self._target = find(task.workload, Path(task.study_folder)) if task.workload else None
         self._network = task.workload != "" and is_network(self._target)
-        self._kept: tuple[Any, Workload, Data] | None = None
+        self._kept: tuple[TracedConfig, Workload, Data] | None = None
         self._remembered: Remembered | None = None
         self._meeting: Meeting | None = None
         self._group: Group | None = None
@@ -54,11 +54,20 @@ class Trainer:
             return [self._fit_together(trial, pack.gang, report) for trial in pack.trials]
         if not self._network:
             return [self._fit(trial, report) for trial in pack.trials]
+        _forget_peak()
+        found, left = dict[str, Outcome](), list(pack.trials)
+        while left:
+            group = self._fit_networks(replace(pack, trials=tuple(left)), report, tell)
+            found |= group
+            left = [trial for trial in left if trial.key not in group]
+        return [found[trial.key] for trial in pack.trials]
+
+    def _fit_networks(self, pack: Pack, report: Report, tell: Tell) -> dict[str, Outcome]:
+        """Train the first trial of a pack, and with it all that have its data."""
         from tradewind.train.fitting import train_pack
         from tradewind.train.held import Remembered
 
-        _forget_peak()
-        workload, data, took = self._timed_data(pack.trials[0])
+        workload, data, reads, took = self._timed_data(pack.trials[0])
         if self._remembered is None or self._task.purpose == "time":  # to time, every trial brings its own data
             self._remembered = Remembered()
 
@@ -66,8 +75,9 @@ class Trainer:
             _complete(outcome, took)
             tell(outcome)
 
-        found = train_pack(pack.trials, workload, data, self._task, report, ended, self._remembered, pack.why)
-        return [found[trial.key] for trial in pack.trials]
+        first = pack.trials[0]
+        same = [trial for trial in pack.trials if trial is first or reads.agrees(_whole(trial))]
+        return train_pack(same, workload, data, self._task, report, ended, self._remembered, pack.why)
 
     def _fit(self, trial: Trial, report: Report) -> Outcome:
         _forget_peak()
@@ -86,7 +96,7 @@ class Trainer:
             began = time.perf_counter()
             group = self._joined(gang)
             joined = time.perf_counter()
-            workload, data, took = self._timed_data(trial)
+            workload, data, _, took = self._timed_data(trial)
             outcome = loop.train(trial, workload, data, self._task, report, group)
         except BaseException:
             self._leave()  # it is not known what the others have exchanged since
@@ -110,30 +120,35 @@ class Trainer:
             group, self._group = self._group, None
             group.leave()
 
-    def _timed_data(self, trial: Trial) -> tuple[Workload, Data, dict[str, float]]:
+    def _timed_data(self, trial: Trial) -> tuple[Workload, Data, TracedConfig, dict[str, float]]:
         """Also what that took; what had to be made first, for all that come after, was no loading."""
         from tradewind.workloads.cache import making_s
 
         began, made_s = time.perf_counter(), making_s()
-        workload, data = self._data(trial)
+        reads, workload, data = self._data(trial)
         made_s = making_s() - made_s
-        return workload, data, {"data_s": time.perf_counter() - began - made_s, "warmup_s": made_s}
+        return workload, data, reads, {"data_s": time.perf_counter() - began - made_s, "warmup_s": made_s}
 
-    def _data(self, trial: Trial) -> tuple[Workload, Data]:
-        from tradewind.train.plain import own_values
+    def _data(self, trial: Trial) -> tuple[TracedConfig, Workload, Data]:
+        """The data of a trial, and what `data()` read of its config: they serve all trials that agree in that."""
+        from tradewind.train.config_reads import TracedConfig
 
-        config = {**trial.config, "seed": trial.seed, "data_seed": trial.data_seed}
         if self._kept is not None:
-            seen, workload, data = self._kept
-            if seen == (trial.data_seed, own_values(workload, config)):
-                return workload, data
+            if self._kept[0].agrees(_whole(trial)):
+                return self._kept
             self._kept = None
-            gc.collect()  # one data set at a time in memory
-        workload = make(self._target, self._task.data)
-        data = workload.data(config)
+            if self._remembered is not None:
+                self._remembered.forget_data()
+        config, workload = TracedConfig(_whole(trial)), make(self._target, self._task.data)
+        found = config, workload, workload.data(config)
         if self._task.purpose == "tune":  # to time, every trial loads its own, or data_s would be a lie
-            self._kept = (trial.data_seed, own_values(workload, config)), workload, data
-        return workload, data
+            self._kept = found
+        return found
+
+
+def _whole(trial: Trial) -> Config:
+    """The config that a workload's code is given."""
+    return {**trial.config, "seed": trial.seed, "data_seed": trial.data_seed}
 
 
 def _copied(trial: Trial) -> Trial:

@@ -61,7 +61,7 @@ class Replica:
 
     def back(self, outputs: torch.Tensor, slopes: torch.Tensor | None = None) -> None:
         """The gradients of all that trains, from a loss or from its slopes by some outputs."""
-        with products(self.precision):
+        with products(self.precision, self.device):
             outputs.backward(slopes)  # type: ignore[no-untyped-call]
 
     def difference(self, batches: TrainingBatches) -> str:
