@@ -94,7 +94,9 @@ def measured(name: str, pairs: int) -> dict[str, Any]:
             run = [sys.executable, "-m", "tradewind", "run", file, "--out", out, "--workers", "2", "--quiet"]
             asked = [*words[:1], str(pair), str(search["trials"]), *words[1:]]
             optuna = [sys.executable, HERE / "everyday_optuna.py", *asked]
-            for kept, command in sorted(((ours, run), (theirs, optuna)), key=lambda one: (one[0] is ours) == pair % 2):
+            for kept, command in sorted(
+                ((ours, run), (theirs, optuna)), key=lambda one: (one[0] is ours) == pair % 2
+            ):
                 kept.append(seconds([str(word) for word in command]))
     ratios = [one[0] / other[0] for one, other in zip(ours, theirs, strict=True)]
     within = [one[0] <= times * other[0] + more_s for one, other in zip(ours, theirs, strict=True)]

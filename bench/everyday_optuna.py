@@ -31,9 +31,7 @@ if how.case == "digits":
 
 
 def network(c):
-    return nn.Sequential(
-        nn.Linear(64, c["width"]), nn.ReLU(), nn.Dropout(c["dropout"]), nn.Linear(c["width"], 10)
-    )
+    return nn.Sequential(nn.Linear(64, c["width"]), nn.ReLU(), nn.Dropout(c["dropout"]), nn.Linear(c["width"], 10))
 
 
 def fit(c, seed, report):
