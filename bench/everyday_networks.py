@@ -1,3 +1,4 @@
+# ruff: noqa: RUF012 (as users write it)
 """The network of bench/everyday.py as somebody writes it for Tradewind, and the trivial function beside it."""
 
 import numpy as np
@@ -24,8 +25,8 @@ class Digits:
         x = (x - x.mean(0)) / (x.std(0) + 1e-6)
         order = np.random.default_rng(0).permutation(len(x))
         x, y = x[order].astype(np.float32), y[order]
-        ends = (0, TRAIN, TRAIN + VALIDATION, len(x))
-        return Data(*(Split(x[a:b], y[a:b]) for a, b in zip(ends, ends[1:], strict=False)))
+        train, held = slice(TRAIN), slice(TRAIN, TRAIN + VALIDATION)
+        return Data(Split(x[train], y[train]), Split(x[held], y[held]), Split(x[held], y[held]))
 
     def model(self, config):
         return nn.Sequential(
