@@ -144,7 +144,13 @@ class Sampled:
                     return _Row(values, dict(asked.params), attrs)
                 self._storage.withdraw()
         drawn = unknown(self._points, self._word(number, -1), lambda v: self._mark(self._params(v)) in self._seen)
-        return None if drawn is None else _Row(drawn, self._params(drawn), attrs)
+        if drawn is None:
+            return None
+        params = self._params(drawn)
+        row = _Row(drawn, params, attrs)
+        self._places[number] = len(self._current().get_trials(deepcopy=False))
+        self._current().add_trial(self._frozen(row, params))
+        return row
 
     def _reseed(self, sampler: Any, seed: int) -> None:
         """Have the sampler draw as one that was made with this seed, and forget what it has drawn."""
