@@ -1,16 +1,11 @@
-"""Optuna's samplers as searches: asked with what is known now, reseeded for every number, kept by no database.
-
-Uses names of Optuna 5 that are not public: those of a sampler's generators and of its search space, and the trials of
-the storage in memory.
-"""
+"""Optuna's samplers as searches: asked with what is known now, reseeded for every number, kept by no database."""
 
 from __future__ import annotations
 
 import hashlib
 import math
-import warnings
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, nullcontext
+from collections.abc import Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -21,6 +16,7 @@ from optuna.trial import FrozenTrial, TrialState, create_trial
 from tradewind import machine
 from tradewind.pack import Config, Value
 from tradewind.search import Direction, Proposal, Told
+from tradewind.search.optuna_samplers import KnownSpace, Storage, make_sampler, quietly, reseed
 from tradewind.search.points import Axis, Pick, Points
 from tradewind.search.random import unknown
 from tradewind.search.ranking import Objectives
@@ -29,12 +25,6 @@ from tradewind.search.ranking import Objectives
 # takes a second, and finds the same optimum again.
 ATTEMPTS = {"tpe": 20, "gp": 2, "cmaes": 20, "nsga2": 20}
 END = math.inf  # the level of a result after all epochs; other levels are the epochs of rungs
-GENERATORS = {  # of random numbers, or what has one as `_rng`
-    "tpe": ("_rng", "_random_sampler"),
-    "gp": ("_rng", "_independent_sampler"),
-    "cmaes": ("_cma_rng", "_independent_sampler"),
-    "nsga2": ("_rng", "_random_sampler"),
-}
 STATEFUL = ("cmaes", "nsga2")  # what their sampler noted of a trial when it was asked for counts later
 
 
@@ -67,7 +57,7 @@ class Sampled:
         self._rows: dict[int, _Row] = {}
         self._next = 0  # the smallest number that is not known
         self._seen: set[tuple[Any, ...]] = set()
-        self._storage = _Storage()
+        self._storage = Storage()
         self._study: Any = None  # Optuna's, in memory, and its sampler; None: to be made anew from the rows
         self._places: dict[int, int] = {}  # of the numbers, among the trials of Optuna's study
         self._notes: dict[str, Any] = {}  # what a stateful sampler noted of the study
@@ -128,10 +118,10 @@ class Sampled:
         """The sampler's answer that is new and accepted; or chance's; None: there is none."""
         attrs: dict[str, Any] = {}
         # a Gaussian process is many small products: on two busy cores two threads take twice as long as one
-        with _quietly(), machine.one_thread() if self._method == "gp" else nullcontext():
+        with quietly(), machine.one_thread() if self._method == "gp" else nullcontext():
             for attempt in range(ATTEMPTS[self._method]):
                 study = self._current()
-                self._reseed(study.sampler, self._word(number, attempt))
+                reseed(study.sampler, self._method, self._word(number, attempt))
                 trial = study.ask()
                 values = self._points.config(lambda axis: self._codes[axis.path].suggested(trial))  # noqa: B023
                 asked = self._storage.last()
@@ -151,14 +141,6 @@ class Sampled:
         self._places[number] = len(self._current().get_trials(deepcopy=False))
         self._current().add_trial(self._frozen(row, params))
         return row
-
-    def _reseed(self, sampler: Any, seed: int) -> None:
-        """Have the sampler draw as one that was made with this seed, and forget what it has drawn."""
-        if self._method == "gp":  # it starts from what it has fitted before
-            sampler._gprs_cache_list = None
-        for name in GENERATORS[self._method]:
-            owner = getattr(sampler, name)
-            (owner if hasattr(owner, "rng") else owner._rng).rng.seed(seed)
 
     def _blank(self, asked: FrozenTrial) -> None:
         """Take away what the sampler noted for a pending trial: it drew for choices that were not taken, too."""
@@ -206,10 +188,12 @@ class Sampled:
         """Optuna's study with all rows as its trials, in the order of their numbers."""
         if self._study is None:
             self._level = self._best_level()
-            self._storage = _Storage()
-            sampler = _sampler(self._method, self._options, self._trials)
+            self._storage = Storage()
+            sampler = make_sampler(self._method, self._options, self._trials)
             if hasattr(sampler, "_search_space") and not self._points.conditional:
-                sampler._search_space = _KnownSpace(self._codes, pruned=self._method == "tpe")
+                sampler._search_space = KnownSpace(
+                    {path: code.distribution for path, code in self._codes.items()}, pruned=self._method == "tpe"
+                )
             self._study = optuna.create_study(storage=self._storage, sampler=sampler, directions=self._directions)
             for key, value in self._notes.items():
                 self._storage.set_study_system_attr(0, key, value)  # the only study there
@@ -291,70 +275,3 @@ class _Code:
             case FloatDistribution(low=low, high=high, log=log):
                 return trial.suggest_float(self._path, low, high, log=log)
         return trial.suggest_categorical(self._path, range(self._count))
-
-
-class _Storage(optuna.storages.InMemoryStorage):
-    """Optuna's trials in memory, of one study: the numbers of trials are their ids."""
-
-    def last(self) -> FrozenTrial:
-        """The trial that was asked for last."""
-        found: FrozenTrial = self._studies[0].trials[-1]
-        return found
-
-    def withdraw(self) -> None:
-        """Take back the trial that was asked for last, as if it had never been."""
-        trial = self._studies[0].trials.pop()
-        del self._trial_id_to_study_id_and_number[trial._trial_id]
-        self._max_trial_id -= 1
-
-
-class _KnownSpace:
-    """In place of what a sampler works out from all its trials at every ask: all of them have all parameters."""
-
-    def __init__(self, codes: dict[str, _Code], pruned: bool) -> None:
-        self._space = {path: codes[path].distribution for path in sorted(codes)}
-        self._states = (TrialState.COMPLETE, TrialState.PRUNED) if pruned else (TrialState.COMPLETE,)
-        self._begun = False
-
-    def calculate(self, study: Any, use_cache: bool = False) -> dict[str, BaseDistribution]:
-        """The space, once a trial of it has ended."""
-        self._begun = self._begun or any(trial.state in self._states for trial in study.get_trials(deepcopy=False))
-        return dict(self._space) if self._begun else {}
-
-
-def _sampler(method: str, options: dict[str, Value], trials: int | None) -> Any:
-    """A sampler, which is reseeded for every proposal.
-
-    TPE's `group=True` is no better where choices bring hyperparameters: after 80 trials it beat Optuna 5's default in
-    7 and 10 of 20 seeds of two such functions (medians 0.21 against 0.14, 0.039 against 0.025).
-    """
-    kinds = optuna.samplers
-    if method == "tpe":
-        return kinds.TPESampler(
-            seed=0, n_startup_trials=options["startup"], n_ei_candidates=options["candidates"], constant_liar=True
-        )
-    if method == "gp":
-        return kinds.GPSampler(seed=0, n_startup_trials=options["startup"], warn_independent_sampling=False)
-    if method == "cmaes":
-        return kinds.CmaEsSampler(
-            seed=0, n_startup_trials=options["startup"], popsize=options["population"],
-            warn_independent_sampling=False,
-        )  # fmt: skip
-    # about ten generations, if the trials are as many
-    population = options["population"] or max(10, min(50, (trials or 500) // 10))
-    return kinds.NSGAIISampler(
-        seed=0, population_size=population, mutation_prob=options["mutation"], crossover_prob=options["crossover"]
-    )
-
-
-@contextmanager
-def _quietly() -> Iterator[None]:
-    """Without Optuna's notes on studies made and arguments that may change; other warnings are seen."""
-    before = optuna.logging.get_verbosity()
-    optuna.logging.set_verbosity(optuna.logging.ERROR)
-    try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore", optuna.exceptions.ExperimentalWarning)
-            yield
-    finally:
-        optuna.logging.set_verbosity(before)
