@@ -16,7 +16,7 @@ from tradewind.analysis.sums import Draws, draw_sums
 from tradewind.columns import Array
 from tradewind.errors import RunError
 
-TYPICAL_NOISE = 0.08  # what is believed of timing noise before any row
+TYPICAL_NOISE = 0.06  # what is believed of timing noise before any row
 INTERVAL = (0.1, 0.9)
 MOST_LENDERS = 12
 # Collectives are trees or rings: a message per device and step is the exception

@@ -14,6 +14,7 @@ from tradewind import machine
 from tradewind.errors import Mistake, nearest
 
 BENCHMARKS = {
+    "calibration": "how often statements are true, by how sure they are, on simulated studies and real tables",
     "overhead": "what an empty trial costs, beside ProcessPoolExecutor, joblib and Optuna",
     "augment": "images moved per second beside OpenCV and others, and live over ahead-of-time training",
     "dispatch": "empty trials per second over 4 MPI ranks, beside mpi4py.futures, Dask and Ray",

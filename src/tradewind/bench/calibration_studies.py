@@ -6,7 +6,6 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from itertools import product
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
@@ -30,8 +29,10 @@ class Simulated:
     seconds: Array | None = None
     true_seconds: Callable[[Config], float] | None = None
     effects: dict[str, Callable[[Value], float]] = field(default_factory=dict)  # marginal means, by name
+    time_effects: dict[str, Callable[[Value], float]] = field(default_factory=dict)  # of the logarithm of the time
     pairs: set[frozenset[str]] = field(default_factory=set)  # that interact
     repeats: int = 1
+    rugged: bool = False  # from a table, where all names interact: only what is said of single names is compared
 
 
 def results_of(study: Simulated, folder: Path, lower: bool = False) -> Results:
@@ -98,47 +99,18 @@ def grid(
     )  # fmt: skip
 
 
-def search(
-    random: np.random.Generator, sampler: str, trials: int, ranges: Sequence[float], sigma: float = 1.0,
-    curved: float = 0.5, categories: int = 0,
-) -> Simulated:  # fmt: skip
-    """A search by Optuna's sampler over a learning rate (logarithmic), further ranges, and texts at the end."""
-    import optuna
+def timed(random: np.random.Generator, study: Simulated, noise: float, costly: bool) -> Simulated:
+    """The same with times, that hyperparameters change (`costly`) or only chance does."""
+    name, factors = next(iter(study.effects)), dict[Value, float]()
+    for config in study.configs:
+        factors.setdefault(config[name], float(np.exp(random.uniform(-1, 1))) if costly else 1.0)
 
-    optuna.logging.set_verbosity(optuna.logging.ERROR)
-    seed = int(random.integers(2**31))
-    made = {"tpe": optuna.samplers.TPESampler(seed=seed), "random": optuna.samplers.RandomSampler(seed=seed)}
-    names = ["learning_rate", *(f"h{k}" for k in range(1, len(ranges)))]
-    effects: dict[str, Callable[[Value], float]] = {}
-    space: dict[str, optuna.distributions.BaseDistribution] = {}
-    for k, (name, wide) in enumerate(zip(names, ranges, strict=True)):
-        bent, peak = random.random() < curved, random.uniform(0.2, 0.8)
-        if k >= len(names) - categories:
-            texts = [f"v{i}" for i in range(3)]
-            space[name] = optuna.distributions.CategoricalDistribution(texts)
-            at = dict(zip(texts, (random.permutation(3) / 2 * wide * sigma).tolist(), strict=True))
-            effects[name] = at.__getitem__
-            continue
-        low, high = (1e-5, 1e-1) if not k else (0.0, 0.5)
-        space[name] = optuna.distributions.FloatDistribution(low, high, log=not k)
-        effects[name] = _slope(low, high, not k, wide * sigma, bent, float(peak))
+    def seconds(config: Config) -> float:
+        return 30 * factors[config[name]]
 
-    def true(config: Config) -> float:
-        return 10 + sum(effects[n](v) for n, v in config.items())
-
-    study = optuna.create_study(direction="maximize", sampler=made[sampler])
-    configs, scores = [], []
-    for _ in range(trials):
-        trial = study.ask(space)
-        scores.append(true(trial.params) + sigma * random.normal())
-        study.tell(trial, scores[-1])
-        configs.append(dict(trial.params))
-    return Simulated(sampler, configs, np.array(scores), true, sigma, effects=effects)
-
-
-def _slope(low: float, high: float, log: bool, wide: float, bent: bool, peak: float) -> Callable[[Value], float]:
-    def at(value: Any) -> float:
-        place = (np.log(value / low) / np.log(high / low)) if log else (value - low) / (high - low)
-        return float(-wide * (place - peak) ** 2 / max(peak, 1 - peak) ** 2) if bent else float(wide * place)
-
-    return at
+    study.true_seconds = seconds
+    study.seconds = np.array([seconds(c) for c in study.configs]) * np.exp(
+        noise * random.normal(size=len(study.score))
+    )
+    study.time_effects = {name: lambda value: float(np.log(factors[value]))}
+    return study
