@@ -569,3 +569,40 @@ def test_failures_do_not_go_on_for_ever_on_a_budget_of_epochs(study: Write, tmp_
     (tmp_path / "bad.py").write_text("def f(config, trial):\n    raise ValueError\n")
     results = serial(study({"method": "tpe", "epochs": 3, "metric": "loss"}, workload="bad:f"), tmp_path / "run")
     assert results.counts()["failed"] == 3
+
+
+@pytest.mark.parametrize("method", ["tpe", "random", "sobol"])
+def test_a_search_that_ends_before_its_trials_says_why(
+    method: str, study: Write, command: Any, tmp_path: Path
+) -> None:
+    search = {"method": method, "trials": 12, "metric": "loss"}
+    study(search, space={"x": {"low": 0, "high": 1}})
+    checked = command("check", "study.json").stdout
+    assert "  space      x 0–1 (2 values) = 2 combinations\n" in checked
+    assert "  x          whole numbers; write 0.0 for a real range\n" in checked
+    ended = command("run", "study.json", "--engine", "serial", "--quiet")
+    assert ended.stderr == "s: 2 of 12 configs were tried: the space has no more than 2 configs\n"
+    study({**search, "target": 5.0}, space={"x": {"low": 0.0, "high": 1.0}})
+    assert "values" not in command("check", "study.json").stdout
+    ended = command("run", "study.json", "--engine", "serial", "--out", "target", "--quiet")
+    assert ended.stderr == "s: 1 of 12 configs were tried: search.target is reached\n"
+
+
+def test_halving_on_a_metric_that_networks_have_only_at_their_end_is_refused_by_check(
+    write_study: WriteStudy, command: Any
+) -> None:
+    search = {"method": "random", "trials": 3, "halving": "asha", "metric": "accuracy"}
+    write_study({"name": "s", "workload": "digits", "space": {"batch_size": [16, 32]}, "search": search})
+    refused = command("check", "study.json")
+    assert refused.returncode == 2
+    assert refused.stderr.splitlines() == [
+        "tradewind: search.metric: 'accuracy' is measured at a trial's end, and halving compares after some epochs; "
+        "take one of the training or validation data, such as validation_accuracy"
+    ]
+    allowed = command("check", "study.json", "--set", "search.metric=validation_accuracy")
+    assert (allowed.returncode, allowed.stderr) == (0, "")
+
+
+def test_a_function_that_does_not_report_what_halving_compares_is_told_where(study: Write, tmp_path: Path) -> None:
+    with pytest.raises(StudyError, match=r"trial 0 has no 'lost' after epoch 1, where halving compares; did"):
+        serial(study({**ASHA, "metric": "lost"}, "slope"), tmp_path / "run")

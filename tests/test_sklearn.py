@@ -20,6 +20,7 @@ import torch
 from scipy.stats import loguniform, randint, truncnorm, uniform
 from sklearn.base import clone
 from sklearn.datasets import load_diabetes, load_iris
+from sklearn.decomposition import PCA
 from sklearn.exceptions import FitFailedWarning, NotFittedError
 from sklearn.linear_model import LogisticRegression, Ridge
 from sklearn.model_selection import GridSearchCV, cross_val_score
@@ -545,3 +546,15 @@ SEARCH = SearchCV(LogisticRegression(), {"C": [0.1, 1.0]}, cv=2)
 @parametrize_with_checks([NetworkClassifier(Line, **TINY), NetworkRegressor(Line, **TINY), SEARCH])
 def test_all_that_scikit_learn_asks_of_an_estimator_holds(estimator: Any, check: Callable[[Any], None]) -> None:
     check(estimator)
+
+
+def test_a_candidate_is_known_by_its_content_however_long_its_name_is(tmp_path: Path) -> None:
+    weak, strong = (make_pipeline(StandardScaler(), PCA(3), LogisticRegression(C=C)) for C in (1e-5, 10.0))
+    chain = Pipeline([("model", weak)])
+    for grid in ([weak], [weak, strong]):
+        ours = SearchCV(chain, {"model": grid}, cv=3, out=tmp_path / "run").fit(X, Y)
+        theirs = GridSearchCV(chain, {"model": grid}, cv=3).fit(X, Y)
+        assert ours.cv_results_["mean_test_score"] == pytest.approx(theirs.cv_results_["mean_test_score"])
+    again = SearchCV(chain, {"model": [clone(weak), clone(strong)]}, cv=3, out=tmp_path / "run").fit(X, Y)
+    assert again.best_score_ == pytest.approx(0.9733, abs=1e-4)
+    assert len(tradewind.Results.load(tmp_path / "run")) == 6  # known again

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import json
 import re
+import shlex
 import subprocess
 from pathlib import Path
 from typing import Any
@@ -414,3 +415,57 @@ def test_hyperparameters_named_like_fields_of_a_record_do_not_hide_them(
     assert path.with_name("calls.txt").read_text() == "1 0\n2 0\n"
     assert Results.load(path.parent / "run").counts() == {"done": 2, "pruned": 0, "stopped": 0, "failed": 0}
     assert json.loads(command("show", "run", 1, "--json").stdout)["config"] == {**fields, "x": 2}
+
+
+@pytest.mark.parametrize(
+    ("text", "right"),
+    [
+        ("fixed.flag=False", "fixed.flag=false"),
+        ("fixed.flag=True", "fixed.flag=true"),
+        ("fixed.flag= None", "fixed.flag=null"),
+        ("space.flag=[True, False, None]", "space.flag=[true, false, null]"),
+        ('fixed.flag={"a": True}', 'fixed.flag={"a": true}'),
+    ],
+)
+def test_pythons_spelling_of_truth_is_refused_with_jsons(
+    text: str, right: str, command: Cli, write_study: WriteStudy
+) -> None:
+    write_study({"name": "s", "workload": "work:f", "space": {"x": [1]}}, "def f(config):\n    return 1.0\n")
+    refused = command("check", "study.json", "--set", text)
+    assert refused.returncode == 2
+    said = f"tradewind: --set {text}: found Python's spelling; allowed: JSON's; write --set {right}"
+    assert refused.stderr.splitlines() == [said]
+    for kept in ("name=True story", "description=None of these", 'fixed.flag="False"'):
+        assert "spelling" not in command("check", "study.json", "--set", kept).stderr
+
+
+def test_the_command_to_repeat_a_trial_has_what_was_set_and_what_a_choice_brought(
+    command: Cli, write_study: WriteStudy
+) -> None:
+    optimizers = ["adam", {"value": "sgd", "space": {"momentum": [0.5, 0.9]}}]
+    content = {
+        "name": "s", "workload": "work:f", "space": {"optimizer": optimizers}, "fixed": {"scale": 1},
+        "search": {"method": "random", "trials": 9},
+    }  # fmt: skip
+    write_study(content, "def f(config):\n    return config['scale'] + (config['momentum'] or 0) + config['seed']\n")
+    command("run", "study.json", "--out", "run", "--set", "fixed.scale=100", "--set", "seed=7", "--engine", "serial")
+    records = list(Results.load("run").records())
+    assert [record["scores"]["score"] for record in records] == [107.0, 107.5, 107.9]
+    for record in records:
+        again = shlex.split(command("show", "run", record["trial"]).stdout.splitlines()[-1].partition(": ")[2])
+        assert again[:2] == ["tradewind", "run"]
+        command(*again[1:])
+        (repeated,) = Results.load(f"again-{record['trial']}").records()
+        assert (repeated["key"], repeated["scores"]) == (record["key"], record["scores"])
+
+
+def test_null_in_a_dimension_that_is_extended_leaves_each_trial_once(command: Cli, write_study: WriteStudy) -> None:
+    content = {"name": "s", "workload": "work:f", "space": {"a": [None, 1], "b": [1]}}
+    code = "def f(config):\n    return (config['a'] or 0) + 10 * config['b']\n"
+    write_study(content, code)
+    command("run", "study.json", "--out", "run", "--engine", "serial", "--quiet")
+    content["space"] = {"a": [1, None], "b": [2, 1]}
+    write_study(content, code)
+    command("run", "study.json", "--out", "run", "--engine", "serial", "--quiet")
+    found = [(r["trial"], r["scores"]["score"]) for r in Results.load("run").records()]
+    assert found == [(0, 21.0), (1, 11.0), (2, 20.0), (3, 10.0)]

@@ -31,7 +31,8 @@ def positions(folder: RunFolder, columns: Columns) -> Array:
     for name, values in study.dimensions().items():
         digits = {_mark(value): digit for digit, value in enumerate(values)}
         coded = columns.column(f"config.{name}").coded()
-        place = np.array([*(digits.get(_mark(x), np.nan) for x in coded.categories or []), np.nan])
+        # the last one is that of null, which has no code
+        place = np.array([digits.get(_mark(x), np.nan) for x in [*(coded.categories or []), None]])
         index = index * len(values) + place[coded.values]
     found = moved & ~np.isnan(index)
     trials[found] = index[found] * study.repeats + columns.column("repeat").values[found]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import time
 from collections.abc import Callable, Mapping
 from contextlib import suppress
@@ -125,6 +126,8 @@ def lead(study: Study, path: Path, how: Options, watch: Watch, world: World | No
             loop = Loop(trials, folder, engine, owner, how, watch, share, earlier)
             with others_of(world, how) as loop.others_work:
                 loop.run()
+        if first and not how.probe and (few := (loop.search or trials).too_few):
+            print(f"{study.name}: {few}", file=sys.stderr)
     except TimeUp:
         raise
     except KeyboardInterrupt as why:

@@ -176,6 +176,7 @@ class Study(Part):
 
     _folder: Path = PrivateAttr(default_factory=Path.cwd)
     _file: Path | None = PrivateAttr(None)
+    _sets: tuple[str, ...] = PrivateAttr(())  # what the command line has changed in the file
 
     def __init__(self, **fields: Any) -> None:
         try:
@@ -226,7 +227,7 @@ class Study(Part):
             study = cls(**content)
         except StudyError as error:
             raise StudyError(f"{path}: {str(error).removeprefix('study: ')}") from None
-        study._folder, study._file = path.resolve().parent, path
+        study._folder, study._file, study._sets = path.resolve().parent, path, tuple(sets)
         return study
 
     @classmethod
@@ -248,8 +249,11 @@ class Study(Part):
 
     def edition(self, metrics: Sequence[str], directions: Mapping[str, Direction]) -> dict[str, Any]:
         """The study as a run folder keeps it, with what it takes to find the user's modules again."""
-        beside = {"edition": self.digest(), "folder": str(self._folder), "file": str(self._file or "")}
-        return {**beside, "metrics": list(metrics), "directions": dict(directions), "study": self.plain()}
+        beside = {
+            "edition": self.digest(), "folder": str(self._folder), "file": str(self._file or ""),
+            "sets": list(self._sets), "metrics": list(metrics), "directions": dict(directions),
+        }  # fmt: skip
+        return {**beside, "study": self.plain()}
 
     def digest(self) -> str:
         """The same for every job that runs the same study: positions mean the same within it."""
@@ -298,6 +302,11 @@ def _set(content: dict[str, Any], text: str) -> None:
         place = place.setdefault(name, {})
         if not isinstance(place, dict):
             raise StudyError(f"--set {text}: {name!r} holds no keys, it is {_short(place)}")
+    if re.fullmatch(r"\s*(True|False|None)\s*|\s*[\[{].*\b(True|False|None)\b.*", value) and not is_json(value):
+        spelt = re.sub(r"\b(True|False|None)\b", lambda word: {"None": "null"}.get(word[0], word[0].lower()), value)
+        raise StudyError(
+            f"--set {text}: found Python's spelling; allowed: JSON's; write --set {path}={spelt.strip()}"
+        )
     place[names[-1]] = parse_json(value, f"--set {path}") if is_json(value) else value
 
 

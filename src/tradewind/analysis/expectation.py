@@ -40,6 +40,7 @@ def expectation(trials: Trials, workers: int | None) -> dict[str, Any]:
         "name": study.name, "workload": study.workload or study.command, "purpose": study.purpose,
         "combinations": trials.points.combinations, "repeats": study.repeats, "trials": count, "exact": exact,
         "space": {name: _extent(study.space[name], values) for name, values in trials.space.dimensions.items()},
+        "whole": {axis.name: axis.combinations for axis in trials.points.roots if axis.range and axis.range.whole},
         "search": study.search.model_dump(exclude_defaults=True),
         "finishing": trials.finishing(), "workers": many, "machine": machine.name(), "expected_s": None, "done": 0,
     }  # fmt: skip

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import json
 import math
+import pickle
 import re
+import secrets
 from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from typing import Any
 
 import numpy as np
@@ -31,7 +34,7 @@ Params = dict[str, Any]
 class Candidates:
     """The candidates of a search: as the space of a study, and as parameters again.
 
-    A value that JSON can't hold, such as an estimator, has a label in its place.
+    A value that JSON can't hold, such as an estimator, has a label in its place, with a hash of its content.
     """
 
     def __init__(self, param_grid: Any) -> None:
@@ -147,10 +150,25 @@ def _range(name: str, spec: Mapping[str, Any]) -> Range:
         raise StudyError(f"param_grid {name!r}: {complaint(error, Range)}") from None
 
 
+def content_hash(value: Any) -> str:
+    """The same for the same content, also in another process; of what can't be told apart, new each time."""
+    import cloudpickle  # type: ignore[import-untyped]
+    import joblib
+
+    cannot = pickle.PicklingError, TypeError, AttributeError
+    with suppress(*cannot):
+        return str(joblib.hash(value))[:8]
+    with suppress(*cannot):  # a lambda, or what a function has defined
+        return str(joblib.hash(cloudpickle.dumps(value)))[:8]
+    return secrets.token_hex(4)
+
+
 def _label(value: Any) -> str:
+    """What people read of a value, and the hash of its content, by which it is known."""
     name = getattr(value, "__qualname__", None)
     text = name if isinstance(name, str) else re.sub(r" at 0x[0-9a-f]+", "", " ".join(repr(value).split()))
-    return text if len(text) <= LONGEST_LABEL else text[: LONGEST_LABEL - 1] + "…"
+    text = text if len(text) <= LONGEST_LABEL else text[: LONGEST_LABEL - 1] + "…"
+    return f"{text} {content_hash(value)}"
 
 
 def _mark(code: Value) -> str:

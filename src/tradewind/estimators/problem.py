@@ -11,7 +11,6 @@ import atexit
 import io
 import os
 import pickle
-import secrets
 import shutil
 import sys
 import tempfile
@@ -24,7 +23,7 @@ from typing import Any
 import numpy as np
 
 from tradewind.errors import WorkloadError
-from tradewind.estimators.candidates import Candidates, Params
+from tradewind.estimators.candidates import Candidates, Params, content_hash
 
 FOLDER = "TRADEWIND_PROBLEMS"  # names the folder to the workers
 MAPPED_BYTES = 1 << 20  # larger arrays are not copied into each worker
@@ -61,20 +60,7 @@ class Problem:
             "scoring": (self.scorer, self.score_params, self.error_score, self.return_train_score),
             "fit parameters": self.fit_params,
         }
-        return {name: _digest(part) for name, part in parts.items()}
-
-
-def _digest(part: Any) -> str:
-    """Of what can't be told apart, new each time."""
-    import cloudpickle  # type: ignore[import-untyped]
-    import joblib
-
-    cannot = pickle.PicklingError, TypeError, AttributeError
-    with suppress(*cannot):
-        return str(joblib.hash(part))[:8]
-    with suppress(*cannot):  # a lambda, or what a function has defined
-        return str(joblib.hash(cloudpickle.dumps(part)))[:8]
-    return secrets.token_hex(4)
+        return {name: content_hash(part) for name, part in parts.items()}
 
 
 @contextmanager
@@ -115,7 +101,7 @@ def _folder() -> Path:
 
 def _write(problem: Problem, path: Path, files: list[Path]) -> None:
     # can send what a notebook or a script defines
-    from cloudpickle import CloudPickler
+    from cloudpickle import CloudPickler  # type: ignore[import-untyped]
 
     class Pickler(CloudPickler):  # type: ignore[misc]
         def persistent_id(self, thing: Any) -> str | None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shlex
 import time
 from typing import Any
 
@@ -14,6 +15,7 @@ from tradewind.journal import Record
 from tradewind.progress import portion
 from tradewind.report.best import mean_text, pairs_text, times_text
 from tradewind.results import Results
+from tradewind.space import names_of
 
 MOST_LOG = 20_000
 
@@ -21,7 +23,8 @@ MOST_LOG = 20_000
 def check_page(found: dict[str, Any]) -> str:
     """The answer of `tradewind check`."""
     about = "" if found["exact"] else "≈"
-    sizes = " × ".join(f"{name} {_size(extent)}" for name, extent in found["space"].items()) or "one config"
+    whole = found["whole"]
+    sizes = " × ".join(f"{n} {_size(extent, whole.get(n))}" for n, extent in found["space"].items()) or "one config"
     many = found["combinations"]
     sizes += f" = {many:,} combinations" if many is not None else ", a continuum"
     search = ", ".join(f"{name} {value}" for name, value in found["search"].items())
@@ -29,6 +32,7 @@ def check_page(found: dict[str, Any]) -> str:
         f"{found['name']}: valid",
         f"  workload   {found['workload']}, purpose {found['purpose']}",
         f"  space      {sizes}",
+        *(f"  {name:<10} whole numbers; write {found['space'][name][0]}.0 for a real range" for name in whole),
         *([f"  search     {search}"] if search else []),
         f"  trials     {about}{found['trials']:,} (repeats {found['repeats']}), {found['done']:,} done already",
         *([f"  halving    {_finishing(found)}"] if found["finishing"] else []),
@@ -45,8 +49,10 @@ def _finishing(found: dict[str, Any]) -> str:
     return f"at least {least:,} of {trials:,} trial{'s' * (trials > 1)} train to the end, the others are pruned"
 
 
-def _size(extent: int | list[float]) -> str:
-    return f"{extent[0]:g}–{extent[1]:g}" if isinstance(extent, list) else str(extent)
+def _size(extent: int | list[float], whole: int | None) -> str:
+    if not isinstance(extent, list):
+        return str(extent)
+    return f"{extent[0]:g}–{extent[1]:g}" + (f" ({whole:,} value{'s' * (whole > 1)})" if whole else "")
 
 
 def _makespans(found: dict[str, Any]) -> str:
@@ -158,13 +164,16 @@ def again(folder: RunFolder, record: Record) -> str:
     edition = folder.edition()
     if not edition:
         return "not possible: the results were imported"
-    names = edition["study"].get("space", {})
-    file = edition["file"] or folder.study_file
-    sets = " ".join(f"--set 'space.{name}={json.dumps([record['config'][name]])}'" for name in names)
-    again_ = f"--set seed={record['seed']} --set data_seed={record['data_seed']} --set repeats=1"
-    if edition["study"].get("search"):
-        again_ += " --set 'search={}'"
-    return f"tradewind run {file} {sets} {again_} --engine serial --out again-{record['trial']}"
+    study, config = edition["study"], record["config"]
+    space, fixed = study.get("space", {}), study.get("fixed", {})
+    sets = list(edition.get("sets", ())) if edition["file"] else []
+    sets += [f"space.{name}={json.dumps([config.get(name)])}" for name in names_of(space)]
+    sets += [f"fixed.{n}={json.dumps(config[n])}" for n in fixed if n in config and config[n] != fixed[n]]
+    sets += [f"seed={record['seed']}", f"data_seed={record['data_seed']}", "repeats=1"]
+    sets += ["search={}"] if study.get("search") else []
+    words = ["tradewind", "run", str(edition["file"] or folder.study_file)]
+    words += [word for text in sets for word in ("--set", text)]
+    return shlex.join([*words, "--engine", "serial", "--out", f"again-{record['trial']}"])
 
 
 def trial_log(folder: RunFolder, record: Record) -> str:

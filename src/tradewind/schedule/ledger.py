@@ -165,6 +165,13 @@ class Ledger:
             name = self._trials.metrics[found.index(None)]
             known = {**record["last"], **record["scores"], **record["times"]}
             if name not in known:  # else it is null: not finite
-                raise StudyError(f"search.metric: trial {record['trial']} has no {name!r}; {nearest(name, known)}")
+                at = (
+                    f" after epoch {record['epochs_run']}, where halving compares"
+                    if record["state"] == "paused"
+                    else ""
+                )
+                raise StudyError(
+                    f"search.metric: trial {record['trial']} has no {name!r}{at}; {nearest(name, known)}"
+                )
         values = tuple(value for value in found if value is not None and math.isfinite(value))
         return values if len(values) == len(found) and record["state"] != "failed" else ()

@@ -59,6 +59,11 @@ class Searching:
         """Whether every trial has its record."""
         return self.settled and not self._paused()
 
+    @property
+    def too_few(self) -> str:
+        """Why fewer configs were tried than were wanted, once it is over; or nothing."""
+        return self._trials.fewer(len(self.ledger.values), self.search.why)
+
     def joined(self, outcome: Outcome) -> Outcome:
         """An outcome with what the segments of the trial before have given."""
         whole = self.ledger.joined(outcome)

@@ -17,7 +17,7 @@ from typing import Any
 from pydantic_core import to_json
 
 from tradewind.errors import StudyError, nearest
-from tradewind.measures import Direction, direction_of
+from tradewind.measures import Direction, direction_of, is_time
 from tradewind.pack import Config, Task, Trial, Value
 from tradewind.search import Indexed, Order, Search
 from tradewind.search.making import Settings, adaptive, check, indexed, order, steps_of
@@ -81,6 +81,22 @@ class Trials:
                 count, exact = search.trials, True
         exact = exact and search.epochs is search.target is search.patience is None
         return count * self.study.repeats, exact
+
+    @property
+    def too_few(self) -> str:
+        """Why an order has fewer configs than are wanted, or nothing."""
+        wanted, most = self.study.search.trials, self.points.combinations
+        if wanted is None or most is None or (most >= wanted and not self.study.where):
+            return ""
+        order = self.order()
+        return self.fewer(sum(1 for _ in order.positions(0, order.size)) // self.study.repeats)
+
+    def fewer(self, tried: int, why: str = "") -> str:
+        """That a search is over after so many configs where more were wanted, and why; or nothing."""
+        wanted = self.study.search.trials
+        if wanted is None or tried >= wanted:
+            return ""
+        return f"{tried} of {wanted} configs were tried: {why or f'the space has no more than {tried} configs'}"
 
     def finishing(self) -> int | None:
         """How many trials are trained to their end at least, if none fails; None: all of them."""
@@ -164,6 +180,8 @@ class Trials:
             raise StudyError(
                 "search.halving: a command can't be paused; leave it out, or make the command a function"
             )
+        if search.halving and self.known:
+            self._check_rungs()
         self.points = Points(specs, self.study.where, self.defaults)
         check(self.settings, self.points)
         continuous = [name for name, spec in specs.items() if isinstance(spec, Range)]
@@ -173,6 +191,15 @@ class Trials:
         self.space = Space(shown, self.study.where if listed else (), self.defaults)
         by_itself = search.method in LEARNING or (listed and search.method == "grid")
         self.index: Indexed = self.space if by_itself else indexed(self.settings, self.points)
+
+    def _check_rungs(self) -> None:
+        """Halving compares networks by what they report after each epoch."""
+        for name in self.metrics:
+            if not (name.startswith(("train_", "validation_")) or is_time(name)):
+                raise StudyError(
+                    f"search.metric: {name!r} is measured at a trial's end, and halving compares after some epochs; "
+                    f"take one of the training or validation data, such as validation_{name.removeprefix('test_')}"
+                )
 
     def _specs(self, space: Mapping[str, Any], place: str) -> dict[str, list[Value] | Range]:
         return {name: self._spec(f"{place}.{name}", name, spec) for name, spec in space.items()}
