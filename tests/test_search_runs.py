@@ -605,4 +605,4 @@ def test_halving_on_a_metric_that_networks_have_only_at_their_end_is_refused_by_
 
 def test_a_function_that_does_not_report_what_halving_compares_is_told_where(study: Write, tmp_path: Path) -> None:
     with pytest.raises(StudyError, match=r"trial 0 has no 'lost' after epoch 1, where halving compares; did"):
-        serial(study({**ASHA, "metric": "lost"}, "slope"), tmp_path / "run")
+        serial(study({**ASHA, "metric": "lost", "direction": "minimize"}, "slope"), tmp_path / "run")
