@@ -7,31 +7,26 @@ search learns, the number of the config in the order of the search.
 from __future__ import annotations
 
 import hashlib
-import inspect
-import shlex
-import string
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import Any
 
 from pydantic_core import to_json
 
 from tradewind.errors import StudyError, nearest
-from tradewind.measures import Direction, direction_of, is_time
+from tradewind.measures import Direction, direction_of
 from tradewind.pack import Config, Task, Trial, Value
+from tradewind.schedule.workload_checks import check_command, check_function, check_rungs
 from tradewind.search import Indexed, Order, Search
 from tradewind.search.making import Settings, adaptive, check, indexed, order, steps_of
 from tradewind.search.points import Points, is_choice
 from tradewind.space import COUNTED, Space, names_of
 from tradewind.study import Range, Study
 from tradewind.study_search import LEARNING
-from tradewind.train.function import trial_parameter
 from tradewind.train.hyperparameters import TRAINING
 from tradewind.workloads import data_identity, find, is_network, make
 from tradewind.workloads.contract import Hyperparameter
 
-PLACEHOLDERS = {"config", "folder", "scores", "trial", "repeat"}  # in a command; each has a value of its own
-COMMAND_FIELDS = {*PLACEHOLDERS, "seed", "data_seed"}
 SHOWN = 9  # values that stand for a range without steps
 
 
@@ -45,7 +40,7 @@ class Trials:
         declared: Mapping[str, Direction] = {}
         data: Mapping[str, Value] = study.data
         if study.command:
-            _check_command(study)
+            check_command(study)
         else:
             target = find(study.workload, study.folder)
             if is_network(target):
@@ -54,7 +49,8 @@ class Trials:
                 declared = _declared(target)
                 make(target, study.data)
             data = data_identity(target, study.data)
-            self._check_function(target)
+            if not self.known:
+                check_function(study, target)
         self.metrics = study.search.metrics or (self.metric or ("score" if study.search.searches else ""),)
         self.metric = self.metrics[0]
         self.directions = self._directions(declared)
@@ -181,7 +177,7 @@ class Trials:
                 "search.halving: a command can't be paused; leave it out, or make the command a function"
             )
         if search.halving and self.known:
-            self._check_rungs()
+            check_rungs(self.metrics)
         self.points = Points(specs, self.study.where, self.defaults)
         check(self.settings, self.points)
         continuous = [name for name, spec in specs.items() if isinstance(spec, Range)]
@@ -191,15 +187,6 @@ class Trials:
         self.space = Space(shown, self.study.where if listed else (), self.defaults)
         by_itself = search.method in LEARNING or (listed and search.method == "grid")
         self.index: Indexed = self.space if by_itself else indexed(self.settings, self.points)
-
-    def _check_rungs(self) -> None:
-        """Halving compares networks by what they report after each epoch."""
-        for name in self.metrics:
-            if not (name.startswith(("train_", "validation_")) or is_time(name)):
-                raise StudyError(
-                    f"search.metric: {name!r} is measured at a trial's end, and halving compares after some epochs; "
-                    f"take one of the training or validation data, such as validation_{name.removeprefix('test_')}"
-                )
 
     def _specs(self, space: Mapping[str, Any], place: str) -> dict[str, list[Value] | Range]:
         return {name: self._spec(f"{place}.{name}", name, spec) for name, spec in space.items()}
@@ -234,40 +221,6 @@ class Trials:
             raise StudyError(f"{place}: {complaint}")
         return float(value) if self.known[name].kind is float else value
 
-    def _check_function(self, target: Any) -> None:
-        if self.known:
-            return
-        if inspect.isclass(target) or not _takes_a_config(target):
-            raise StudyError(
-                f"workload {self.study.workload!r}: allowed: a function f(config) or f(config, trial), "
-                "or a class with defaults, metric, data, model, loss and scores"
-            )
-        if self.study.search.halving and not trial_parameter(target):
-            raise StudyError(
-                f"search.halving: {self.study.workload} can't be paused; write f(config, trial), which reports every "
-                "epoch, returns once trial.should_stop() and goes on from what it left in trial.folder"
-            )
-        if self.study.search.epochs and not trial_parameter(target):
-            names = (*names_of(self.study.space), *self.study.fixed)
-            if "epochs" not in names:
-                raise StudyError(
-                    f"search.epochs: {self.study.workload} can't report its epochs; write f(config, trial), which "
-                    "calls trial.report(epoch, …), or set `epochs` in `fixed` for it to count as so many"
-                )
-
-
-def _takes_a_config(function: Callable[..., Any]) -> bool:
-    """Whether it can be called with a config, and with the trial where it has a parameter for it."""
-    signature = inspect.signature(function)
-    if not signature.parameters:
-        return False
-    name = trial_parameter(function)
-    try:
-        signature.bind({}, **{name: None} if name else {})
-    except TypeError:
-        return False
-    return True
-
 
 def _declared(target: Any) -> dict[str, Direction]:
     """The direction that a workload declares beside its metric."""
@@ -300,24 +253,6 @@ def _values(spec: Iterable[Value]) -> list[Value]:
 def _same(value: Value) -> Value:
     """What is hashed of a value: 1.0 is 1, as it is in JSON."""
     return int(value) if type(value) is float and value.is_integer() else value
-
-
-def _check_command(study: Study) -> None:
-    try:
-        shlex.split(study.command)
-        used = {field for _, field, _, _ in string.Formatter().parse(study.command) if field is not None}
-    except ValueError as error:
-        hint = "close the quote" if "quot" in str(error) else "write {{ and }} for braces that are meant"
-        raise StudyError(f"command: {error}; {hint}") from None
-    names = {*names_of(study.space), *study.fixed}
-    for name in sorted(names & PLACEHOLDERS):
-        place = "fixed" if name in study.fixed else "space"
-        raise StudyError(f"{place}.{name}: in a command {{{name}}} is Tradewind's own; give it another name")
-    for field in used - names - COMMAND_FIELDS:
-        raise StudyError(f"command: {{{field}}} is not in the study; {nearest(field, names | COMMAND_FIELDS)}")
-    for name in names_of(study.space):
-        if name not in used and "config" not in used:
-            raise StudyError(f"space.{name}: the command does not use it; put {{{name}}} or {{config}} into it")
 
 
 def with_attempt(trial: Trial, attempt: int) -> Trial:
