@@ -8,6 +8,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -26,6 +27,23 @@ WriteStudy = Callable[..., Path]
 
 
 KINDS = ("process", "cluster", "browser", "kernels", "bench", "slow", "gpu")
+
+
+class Took:
+    """`with Took() as took:` and then `took.s`: what computing takes on a machine that does nothing else.
+
+    The time by the clock or, where other processes have the cores, the time of the cores: of this process and of
+    those that it has waited for.
+    """
+
+    def __enter__(self) -> Took:
+        self._clock, self._cores = time.monotonic(), sum(os.times()[:4])
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.s = min(time.monotonic() - self._clock, sum(os.times()[:4]) - self._cores)
+
+
 NEEDS = {"chromium": "browser", "slurm": "cluster", "slurm_mpi": "cluster", "cli": "process"}  # fixture: marker
 
 

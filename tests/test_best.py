@@ -102,7 +102,7 @@ def test_of_two_metrics_best_names_the_front(command: Cli, write_study: WriteStu
     path = write_study({"name": "s", "workload": "work:f", "space": {"x": [1, 2, 3, 4, 5]}, "search": search}, module)
     assert command("run", path, "--out", "run", "--engine", "serial", "--quiet").returncode == 0
     answer = command("best", "run").stdout
-    assert answer.startswith("no single best of loss and cost: 3 configs on the front, none beaten in both\n")
+    assert answer.startswith("no single best of loss and cost: 3 Pareto-optimal configs\n")
     assert [line.split("  (")[0].strip() for line in answer.splitlines()[1:]] == [
         "loss 0  cost 3", "loss 1  cost 2", "loss 4  cost 1",
     ]  # fmt: skip

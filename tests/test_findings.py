@@ -16,29 +16,32 @@ from conftest import Cli
 from test_results import Record, record
 
 from tradewind import Results, Study, studies
-from tradewind.analysis.evidence import epochs_to_stable, rank_correlation
+from tradewind.analysis.evidence import Evidence, epochs_to_stable, rank_correlation
 from tradewind.analysis.findings import (
     BORNE_OUT,
+    BY_DEFINITION,
     CANNOT_BE_SAID,
     CROWDED,
+    DISTURBED,
     FAILED,
     MISSED,
     NOT_BORNE_OUT,
     NOT_MEASURED,
+    OVERCOME,
     UNSTABLE,
     PaperBeside,
     paper_beside,
     runs_beside,
     study_of,
 )
-from tradewind.analysis.papers import FINDINGS
+from tradewind.analysis.papers import FINDINGS, WITH_CURVES
 from tradewind.errors import StudyError
 from tradewind.folder import RunFolder
 from tradewind.imports import import_results
 from tradewind.journal import Journal, new_owner
 from tradewind.report.findings import findings_markdown, findings_page, findings_section, summary_markdown
 from tradewind.schedule.trials import Trials
-from tradewind.studies.published import PAPERS, PLACES, import_printed, printed
+from tradewind.studies.published import PAPERS, PLACES, base, import_printed, printed
 
 ROOT = Path(__file__).parents[1]
 PUBLISHED = Path(os.environ.get("TRADEWIND_PUBLISHED", ROOT.parent / "shared" / "published"))
@@ -103,7 +106,7 @@ def ran(
     content = Study.load(studies.path_of(study))
     content = content.model_copy(update={"data": {**content.data, **data}})
     folder = RunFolder.create(path)
-    folder.keep_edition(content.digest(), content.edition("accuracy"))
+    folder.keep_edition(content.digest(), content.edition(["accuracy"], {}))
     folder.keep_machine("two cores", {"cores": 2})
     journal = Journal(folder, new_owner())
     for one, curve in zip(records, curves or [[]] * len(records), strict=True):
@@ -269,6 +272,86 @@ def replace_fields(one: Record, **fields: Any) -> Record:
     return {**one, **fields}
 
 
+DATA = [
+    "synthetic data here", "no dropout here, by which the paper explains its curves",
+    "wind vectors turn with the grid here, not there",
+    "storms as they occur here; the paper can be read so, or as with rotating storms 19 times",
+]  # fmt: skip
+
+
+def different(devices: int, there: str) -> list[str]:
+    """In what the machine of these records differs from that of the papers on storms."""
+    return [f"{devices} × AMD EPYC 2-core here, {there} there", "PyTorch here, Keras on TensorFlow there"]
+
+
+def agreed(results: Results) -> bool | None:
+    """What the first finding's own rule says of a run, whatever differs from the paper."""
+    study = base(study_of(results))
+    return FINDINGS[study][0].judge(Evidence([results], study.startswith(WITH_CURVES)))[0]
+
+
+def test_a_finding_that_rests_on_what_differs_can_not_be_said_and_says_in_what(tmp_path: Path) -> None:
+    sizes = (128, 512, 2048)
+    records = [
+        {**trial(n, "cuda", 1.0, batch_size=b, epochs=5), "scores": {"accuracy": 0.95 - b / 50_000, "pod": 0.5}}
+        for n, b in enumerate(sizes)
+    ]
+    found = beside(ran(tmp_path / "run", "basalyga/table8-full", records))
+    (verdict,) = found.verdicts
+    assert verdict.verdict == CANNOT_BE_SAID
+    assert verdict.text.startswith(
+        f"the study differs in what decides it: {'; '.join(DATA[1:])}; seen: rank correlation"
+    )
+    assert verdict.differs == DATA
+    assert {row.ratio for row in found.rows} == {None}  # accuracies of other storms
+
+
+def test_a_replaced_tool_is_overcome_and_never_refuted(tmp_path: Path) -> None:
+    pre = ran(tmp_path / "pre", "basalyga/table3-full", [
+        trial(n, "cuda", 1.0 * e, epochs=e, augment="pre", batch_size=128) for n, e in enumerate((5, 10, 15))
+    ])  # fmt: skip
+    live = ran(tmp_path / "live", "basalyga/table5-full", [
+        trial(n, "cuda", 1.1 * e, epochs=e, augment="live", batch_size=128) for n, e in enumerate((5, 10, 15))
+    ])  # fmt: skip
+    claim = "live augmentation takes far longer than augmentation ahead of time"
+    found = beside(pre, live)
+    assert verdicts(found)[claim] == OVERCOME
+    verdict = next(one for one in found.verdicts if one.claim == claim)
+    assert verdict.text.startswith("it is said of the live augmentation of Keras, which is not used here; live takes")
+    assert verdict.numbers["ratio"] == pytest.approx(1.1)
+
+
+def test_what_rests_on_a_trial_whose_loading_was_disturbed_can_not_be_said(tmp_path: Path) -> None:
+    records = []
+    for n, (e, m) in enumerate((e, m) for e in (5, 10, 15) for m in (1, 2, 4)):
+        one = trial(n, "cuda", 0.1 * e * m, epochs=e, data_multiplier=m, batch_size=32768)
+        data_s = 13.4 if (e, m) == (10, 2) else 1.0
+        times = {**one["times"], "data_s": data_s, "wall_s": 0.1 * e * m + data_s}
+        records.append({**one, "times": times})
+    found = beside(ran(tmp_path / "run", "basalyga/table6-full", records))
+    assert verdicts(found)["time is linear in epochs"] == CANNOT_BE_SAID
+    assert found.verdicts[0].text.startswith("a trial was disturbed; ")
+    noted = [
+        (row.config["epochs"], row.config["data_multiplier"], row.note) for row in found.rows if row.note == DISTURBED
+    ]
+    assert noted == [(10, 2, DISTURBED)]
+
+
+def test_curves_that_must_be_equal_confirm_nothing(tmp_path: Path) -> None:
+    configs = [(d, b) for d in (1, 2) for b in (128, 512)]
+    records = [trial(n, "cpu", 1.0, devices=d, batch_size=b, epochs=3) for n, (d, b) in enumerate(configs)]
+    run = ran(tmp_path / "run", "basalyga/figure6", records, [[0.9, 0.91, 0.92]] * 4)
+    assert agreed(run) is None
+    assert "equal by construction" in beside(run).verdicts[0].text
+
+
+def test_a_table_that_was_not_run_is_named(papers: dict[str, Results]) -> None:
+    text = summary_markdown([beside(papers["basalyga/table3"])])
+    lines = [line for line in text.splitlines() if "| not run |" in line]
+    assert len(lines) == len(PLACES) - 1
+    assert any("Nelson 2021" in line for line in lines)
+
+
 def test_a_run_of_the_full_size_on_a_gpu_has_ratios_and_several_gpus_read_not_measured(tmp_path: Path) -> None:
     configs = [(e, m) for e in (5, 10, 15) for m in (1, 2, 4)]
     records = [
@@ -283,13 +366,13 @@ def test_a_run_of_the_full_size_on_a_gpu_has_ratios_and_several_gpus_read_not_me
     assert {(row.note, row.measured, row.ratio) for row in others} == {(NOT_MEASURED, None, None)}
     assert verdicts(found)["more GPUs for one network are no faster"] == CANNOT_BE_SAID
     assert verdicts(found)["time is linear in epochs"] == BORNE_OUT
-    assert found.differs == ["synthetic data here"]
+    assert found.differs == [*different(1, "V100"), *DATA]
 
 
 def test_two_gpus_there_and_one_here_is_said_beside_the_ratio(tmp_path: Path) -> None:
     records = [trial(n, "cuda", 3.1, epochs=5, batch_size=b, data_multiplier=1) for n, b in enumerate((128, 256))]
     found = beside(ran(tmp_path / "run", "basalyga/table9-full", records))
-    assert found.differs == ["synthetic data here", "devices 1 here, 2 there"]
+    assert found.differs == [*different(1, "2x V100"), *DATA, "devices 1 here, 2 there"]
     assert found.rows[0].ratio == pytest.approx(0.1)
 
 
@@ -322,7 +405,8 @@ def test_processes_that_stand_in_for_devices_are_labelled_so(tmp_path: Path) -> 
     assert first.verdict == BORNE_OUT
     assert first.text.endswith("(CPU processes stand in for devices)")
     assert found.differs == [
-        "CPU here, GPU there", "600 training samples here, 2,000 there", "synthetic data here",
+        "CPU here, GPU there", "600 training samples here, 2,000 there",
+        "2 × AMD EPYC 2-core here, GTX 1080 Ti there", "synthetic data here",
         "the paper's times include reading WAV files",
     ]  # fmt: skip
     assert {row.ratio for row in found.rows} == {None}
@@ -359,7 +443,7 @@ def test_rules_that_miss_the_target_are_told_from_those_not_run(tmp_path: Path) 
         (row.config["scaling"], row.config["devices"]): (row.measured, row.note) for row in found.rows
     }
     assert notes["strong", 2] == (pytest.approx(0.8), "")
-    assert notes["weak", 1] == (1.0, "")  # on one device all rules are one
+    assert notes["weak", 1] == (1.0, BY_DEFINITION)  # on one device all rules are one
     assert notes["linear", 2] == (None, MISSED)
     assert notes["linear-warmup", 2] == (None, NOT_MEASURED)
     assert [one.verdict for one in found.verdicts] == [
@@ -461,8 +545,11 @@ def test_curves_of_equal_batch_per_device_are_compared(tmp_path: Path, drop: flo
     configs = [(1, 128), (2, 256), (1, 1024), (2, 2048)]
     records = [trial(n, "cpu", 1.0, devices=d, batch_size=b, epochs=4) for n, (d, b) in enumerate(configs)]
     curves = [[0.8 - drop * (d - 1), 0.9 - drop * (d - 1)] for d, _ in configs]
-    found = beside(ran(tmp_path / "run", "basalyga/figure8", records, curves))
-    assert [one.verdict for one in found.verdicts] == [verdict]
+    run = ran(tmp_path / "run", "basalyga/figure8", records, curves)
+    found = beside(run)
+    assert agreed(run) == (verdict == BORNE_OUT)
+    assert found.verdicts[0].verdict == CANNOT_BE_SAID
+    assert found.verdicts[0].text.startswith("the study differs in what decides it: no dropout here")
     assert found.verdicts[0].numbers == {"groups": 2, "drop": pytest.approx(drop)}
     blind = [
         {
@@ -486,9 +573,11 @@ def test_the_other_figures_are_judged_by_their_curves(tmp_path: Path) -> None:
     configs = [(d, b) for d in (1, 2) for b in (128, 512, 2048)]
     records = [trial(n, "cpu", 1.0, devices=d, batch_size=b, epochs=3) for n, (d, b) in enumerate(configs)]
     curves = [[0.9 - b / 20_000 + d / 1000] * 3 for d, b in configs]
-    six, seven = (beside(ran(tmp_path / n, f"basalyga/figure{n}", records, curves)) for n in "67")
-    assert (six.verdicts[0].verdict, six.verdicts[0].numbers["spread"]) == (BORNE_OUT, pytest.approx(0.001))
-    assert (seven.verdicts[0].verdict, seven.verdicts[0].numbers["change"]) == (BORNE_OUT, pytest.approx(-0.096))
+    runs = [ran(tmp_path / n, f"basalyga/figure{n}", records, curves) for n in "67"]
+    assert [agreed(run) for run in runs] == [True, True]
+    six, seven = map(beside, runs)
+    assert six.verdicts[0].numbers["spread"] == pytest.approx(0.001)
+    assert seven.verdicts[0].numbers["change"] == pytest.approx(-0.096)
     assert seven.rows == []
     assert "prints no numbers" in findings_page(seven)
 
@@ -504,8 +593,9 @@ def test_accuracy_of_networks_that_find_no_positive_decides_nothing_and_auc_stan
             {**trial(n, "cpu", 1.0, batch_size=b, epochs=5), "scores": score}
             for n, (b, score) in enumerate(zip(sizes, scores, strict=True))
         ]
-        found.append(beside(ran(tmp_path / str(pods[1]), "basalyga/table8", records)).verdicts[0])
-    assert [one.verdict for one in found] == [BORNE_OUT, CANNOT_BE_SAID]
+        run = ran(tmp_path / str(pods[1]), "basalyga/table8", records)
+        assert agreed(run) is (True if pods[1] else None)
+        found.append(beside(run).verdicts[0])
     assert found[0].text.endswith("from the smallest to the largest batch -3.8 points, of AUC -0.384")
     assert found[1].text.endswith(
         "none is a point above the 94.0% of finding no positive at all (2 of 3 do so), so accuracy can't tell"

@@ -3,7 +3,6 @@ from __future__ import annotations
 import re
 import subprocess
 import sys
-import time
 import xml.etree.ElementTree
 from collections.abc import Iterable
 from itertools import product
@@ -11,9 +10,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from test_results import Record, record, write_run
+from conftest import Took
+from test_results import Record, drawn, record, write_run
 
 from tradewind import Results
+from tradewind.analysis.history import history
 from tradewind.analysis.prediction import forecast, scaling_curves
 from tradewind.analysis.series import caption, curves, front, heat, series
 from tradewind.analysis.shares import time_shares
@@ -265,9 +266,9 @@ def test_a_report_goes_only_where_it_can(tmp_path: Path) -> None:
 
 def test_a_report_of_a_hundred_thousand_records_is_quick_and_small(tmp_path: Path) -> None:
     results = Results.load(write_run(tmp_path / "run", a=map(record, range(100_000))))
-    start = time.monotonic()
-    report(results, tmp_path / "r.html")
-    assert time.monotonic() - start < 8
+    with Took() as took:
+        report(results, tmp_path / "r.html")
+    assert took.s < 8
     page = inside((tmp_path / "r.html").read_text())
     assert page.count("<svg") == 6  # no curves were kept, and nothing here matters: where the time goes
     assert "of them shown" in page
@@ -301,3 +302,34 @@ def test_the_network_of_the_best_trial_is_asked_for_without_importing_anything_e
     code = f"from tradewind.results import Results; Results.load({str(tmp_path / 'run')!r}).best().model()"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
     assert "left no weights" in done.stderr.splitlines()[-1]
+
+
+def test_the_history_of_a_search_goes_by_the_order_of_ends_and_never_gets_worse(tmp_path: Path) -> None:
+    losses = [3.0, 1.0, 2.0, 0.5, 0.7]
+    states = ["done", "done", "done", "pruned", "done"]
+    ends = [5.0, 1.0, 2.0, 3.0, 4.0]
+    records = [
+        record(k, config={"x": k}, scores={"loss": loss}, last={}, state=state, finished=end)
+        for k, (loss, state, end) in enumerate(zip(losses, states, ends, strict=True))
+    ]
+    found = history(Results.load(write_run(tmp_path / "run", a=records)))
+    assert found is not None
+    assert (found.metric, found.lower, found.trials) == ("loss", True, [1, 2, 3, 4, 0])
+    assert found.values == [1.0, 2.0, 0.5, 0.7, 3.0]
+    assert found.pruned == [False, False, True, False, False]
+    assert found.best == [1.0, 1.0, 1.0, 0.7, 0.7]
+
+
+def test_the_report_of_a_search_begins_with_its_best_and_its_history_and_has_no_endless_digits(
+    tmp_path: Path,
+) -> None:
+    results = drawn(tmp_path / "run")
+    report(results, tmp_path / "run.html")
+    page = inside((tmp_path / "run.html").read_text())
+    titles = re.findall(r'<h2 id="s\d+">([^<]*)</h2>', page)
+    assert titles[:2] == ["Best config", "Optimisation history"]
+    tables = page[page.index(">Tables</h2>") : page.index(">Figures</h2>")]
+    assert tables.count("<tr>") <= 12  # bins, not a row for each of 60 trials
+    assert "0.0001 – 0.0003548" in tables
+    shown = re.sub(r"<svg.*?</svg>|<pre.*?</pre>", "", page, flags=re.DOTALL)
+    assert not re.findall(r"\d\.0*[1-9]\d{5,}", shown)

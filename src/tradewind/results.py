@@ -10,19 +10,22 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from tradewind.best import Best
+from tradewind.binning import bins_of, distinct, drawn, in_bins
 from tradewind.column_names import MEASURES, bare, group_of
 from tradewind.columns import Array
 from tradewind.ended_trials import EndedTrials
 from tradewind.errors import Mistake, RunError
 from tradewind.measures import Direction, direction_of
+from tradewind.quantities import MISSING, label_text
 from tradewind.ranking import APART, Ranking, Standing, front, rank, repeats_of
-from tradewind.table import MISSING, Coded, Table, codes_of, label_text, tabulate
+from tradewind.table import Coded, Table, codes_of, tabulate
 
 if TYPE_CHECKING:
     import pandas as pd
 
 OF_A_PACK = ("pack_wall_s", "share_s")
 SHOWN = 10  # trials in a notebook
+SEEDS = ("seed", "data_seed")
 
 
 class Results(EndedTrials):
@@ -47,9 +50,13 @@ class Results(EndedTrials):
         return pd.DataFrame({"key": self.keys(), **{name: self.items(name) for name in self.names()}})
 
     def table(
-        self, rows: str, columns: str, by: str | None = None, value: str = "wall_s", stat: str = "median"
-    ) -> Table:
-        """Rows × columns, one block per value of `by`; any hyperparameter in any place."""
+        self, rows: str, columns: str, by: str | None = None, value: str = "wall_s", stat: str = "median",
+        exact: bool = False,
+    ) -> Table:  # fmt: skip
+        """Rows × columns, one block per value of `by`; any hyperparameter in any place.
+
+        Values that were drawn from a range are put into bins, unless `exact`.
+        """
         if not len(self):
             raise RunError(f"{self.folder.path}: no trial has ended yet; `tradewind status` tells how far it is")
         done, value = self.decisive(), self.measure(value)
@@ -57,10 +64,30 @@ class Results(EndedTrials):
             self.refuse_packed(value)
         left_out = done & self.disturbed() if self.is_time(value) else np.zeros_like(done)
         done = done & ~left_out
-        names = [name for name in (rows, columns, by, value) if name]
-        data = {name: self.coded(name, done) for name in names}
+        dimensions = [name for name in (rows, columns, by) if name]
+        data = {name: self.coded(name, done) for name in (*dimensions, value)}
+        if not exact:
+            named = {name: column for name, column in data.items() if self.named(name) in self.names("config")}
+            ranges = self.ranges() if self.folder.edition() else None
+            data |= in_bins(named, None if ranges is None else {n for n in named if self.named(n) in ranges})
+        over = ", ".join([*bins_of(data), *self.lumped([self.named(name) for name in dimensions], done)])
         note = self._note(value, done, int(left_out.sum()))
-        return tabulate(data, rows=rows, columns=columns, by=by, value=value, stat=stat, note=note)
+        return tabulate(data, rows=rows, columns=columns, by=by, value=value, stat=stat, note=note, over=over)
+
+    def ranges(self) -> set[str]:
+        """The hyperparameters that the study draws from a range instead of a list of values."""
+        return {self.named(f"config.{name}") for name in drawn(self.folder.edition().get("study", {}))}
+
+    def searched(self) -> bool:
+        """Whether a search chose the trials, rather than a grid."""
+        search = self.folder.edition().get("study", {}).get("search") or {}
+        return bool(search) and search.get("method", "grid") != "grid"
+
+    def lumped(self, shown: Sequence[str], rows: Array) -> list[str]:
+        """The hyperparameters that vary within the cells of a table or figure, with how many values."""
+        names = [name for name in self.names("config") if bare(self._column(name)) not in SEEDS]
+        counts = {name: distinct(self.coded(name, rows)) for name in names if name not in shown}
+        return [name + (f" ({count} values)" if count else "") for name, count in counts.items() if count != 1]
 
     def _distinct(self, name: str, done: Array) -> list[str]:
         column = self.coded(name, done)

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from tradewind.errors import Mistake, nearest
 from tradewind.pack import Value
+from tradewind.quantities import MISSING, label_text, value_text
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -23,7 +24,6 @@ if TYPE_CHECKING:
 
 STATS = ("mean", "median", "min", "max", "std", "n")
 FORMATS = ("text", "markdown", "csv", "json", "latex")
-MISSING = "–"
 MOST_CELLS = 1_000_000
 MARKDOWN = str.maketrans({"|": r"\|", "<": "&lt;"})
 LATEX = str.maketrans({c: f"\\{c}" for c in "&%$#_{}"})
@@ -52,6 +52,7 @@ class Table:
     column_labels: list[Value]
     blocks: list[Block]
     note: str = ""
+    over: str = ""  # the hyperparameters that a cell lumps together
 
     def render(self, format: str) -> str:
         """The table in one of FORMATS."""
@@ -63,7 +64,12 @@ class Table:
         """What is shown, from how many measurements, and the note."""
         counts = {n for block in self.blocks for line in block.counts for n in line if n} or {0}
         spread = "–".join(str(n) for n in sorted({min(counts), max(counts)}))
-        stat = "n" if self.stat == "n" else f"{self.stat}, n = {spread}"
+        many = (
+            f"of {spread} {'trial' if spread == '1' else 'trials'} over {self.over}"
+            if self.over
+            else f", n = {spread}"
+        )
+        stat = "n" if self.stat == "n" else f"{self.stat}{' ' if self.over else ''}{many}"
         note = f" · {' '.join(self.note.split())}" if self.note else ""
         return label_text(f"{self.value} ({stat}){note}")
 
@@ -131,11 +137,18 @@ class Table:
 
     def _grids(self) -> Iterator[tuple[str, list[list[str]]]]:
         shown = iter(figures([cell for block in self.blocks for line in block.cells for cell in line]))
-        names = [label_text(f"{self.rows} \\ {self.columns}"), *map(label_text, self.column_labels)]
-        for block in self.blocks:
-            lines = [[label_text(row), *(next(shown) for _ in self.column_labels)] for row in self.row_labels]
-            heading = "" if self.by is None else f"{label_text(self.by)} = {label_text(block.label)}"
+        rows, columns = _labels(self.row_labels), _labels(self.column_labels)
+        names = [label_text(f"{self.rows} \\ {self.columns}"), *columns]
+        for label in _labels([block.label for block in self.blocks]):
+            lines = [[row, *(next(shown) for _ in columns)] for row in rows]
+            heading = "" if self.by is None else f"{label_text(self.by)} = {label}"
             yield heading, [names, *lines]
+
+
+def _labels(labels: Sequence[Value]) -> list[str]:
+    """Labels with four digits, or with all where four do not tell them apart."""
+    short = [value_text(label) for label in labels]
+    return short if len(set(short)) == len(short) else [label_text(label) for label in labels]
 
 
 def figures(values: Sequence[float | None]) -> list[str]:
@@ -151,13 +164,6 @@ def figures(values: Sequence[float | None]) -> list[str]:
     return [MISSING if v is None or v != v else format(v, form) for v in values]
 
 
-def label_text(label: Value) -> str:
-    """A name or label as shown: 128, 0.001, true, [64, 64]; without anything that steers a terminal."""
-    if not isinstance(label, str):
-        return MISSING if label is None else json.dumps(label, ensure_ascii=False)
-    return "".join(c if c.isprintable() else repr(c)[1:-1] for c in label) or '""'
-
-
 def _short(value: Value) -> Value:
     # JSON and CSV hold neither NaN nor infinity as numbers, and 128.0 was 128 in the study.
     if isinstance(value, float) and not math.isfinite(value):
@@ -171,11 +177,13 @@ class Coded:
 
     codes: Array
     values: Sequence[Value]
+    ordered: bool = False  # the values stand in their order
 
 
 def tabulate(
-    data: Columns, *, rows: str, columns: str, by: str | None, value: str, stat: str, note: str = ""
-) -> Table:
+    data: Columns, *, rows: str, columns: str, by: str | None, value: str, stat: str, note: str = "",
+    over: str = "",
+) -> Table:  # fmt: skip
     """Group equally long columns by (by, rows, columns) and take one statistic of `value` in every group."""
     for name in (rows, columns, value, *([] if by is None else [by])):
         if name not in data:
@@ -192,7 +200,7 @@ def tabulate(
     both = _statistic(numbers_of(value, data[value]), group, math.prod(shape), stat)
     parts = zip(block_labels, *(part.reshape(shape).tolist() for part in both), strict=True)
     blocks = [Block(a, [[None if c != c else c for c in line] for line in some], n) for a, some, n in parts]
-    return Table(value, stat, rows, columns, by, row_labels, column_labels, blocks, note)
+    return Table(value, stat, rows, columns, by, row_labels, column_labels, blocks, note, over)
 
 
 def codes_of(column: Array | Coded) -> tuple[Array, list[Value]]:
@@ -202,7 +210,9 @@ def codes_of(column: Array | Coded) -> tuple[Array, list[Value]]:
     if isinstance(column, Coded):
         used, codes = np.unique(column.codes, return_inverse=True)
         kept: list[Value] = [None if code < 0 else column.values[code] for code in used.tolist()]
-        places = sorted(range(len(kept)), key=lambda k: _order(_identity(kept[k])))
+        places = sorted(
+            range(len(kept)), key=lambda k: (kept[k] is None, k) if column.ordered else _order(_identity(kept[k]))
+        )
         return np.argsort(places)[codes], [_short(kept[k]) for k in places]
     if column.dtype.kind in "fiu":
         numbers, codes = np.unique(column.astype(float), return_inverse=True)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise
 from statistics import mean, median
 from typing import Any
@@ -23,6 +23,7 @@ from tradewind.studies.published import kind_of
 NO_SETTING = ("seed", "data_seed", "model")
 OF_A_RECORD = ("bytes_exchanged", "communication_s", "wait_s", "parameters", "epochs_run")
 STABLE_WITHIN = 0.01
+FAR = 5.0  # times the median: such loading was something else
 
 
 @dataclass(frozen=True)
@@ -38,6 +39,7 @@ class Cell:
     missed: int
     failed: int
     crowded: bool
+    disturbed: bool = False  # its loading took far longer than that of the others with as much data
 
 
 @dataclass(frozen=True)
@@ -83,7 +85,7 @@ class Evidence:
                 mark = json.dumps(config, sort_keys=True)
                 groups.setdefault(mark, []).append((config, values, record["state"]))
         self.unsteady = median(steps) if steps else 0.0
-        self.cells = [_cell(trials, cores) for trials in groups.values()]
+        self.cells = _without_disturbed([_cell(trials, cores) for trials in groups.values()])
         names = dict.fromkeys(name for cell in self.cells for name in cell.config)
         self.varied = [n for n in names if len({json.dumps(cell.config.get(n)) for cell in self.cells}) > 1]
 
@@ -96,6 +98,11 @@ class Evidence:
     def crowded(self) -> list[int]:
         """On how many devices trials were crowded, so that no finding looks at their times."""
         return sorted({devices_of(cell) for cell in self.cells if cell.crowded})
+
+    @property
+    def disturbed(self) -> list[Cell]:
+        """The configs whose times no finding looks at, because something else happened beside them."""
+        return [cell for cell in self.cells if cell.disturbed]
 
     def lines(
         self, along: str, measure: str, least: int = 2, only: Callable[[Cell], bool] = lambda cell: True
@@ -136,7 +143,25 @@ class Evidence:
 
 def has(cell: Cell, measure: str) -> bool:
     """Whether a finding may look at this measure of a cell."""
-    return measure in cell.values and not (cell.crowded and measure.endswith("_s"))
+    return measure in cell.values and not ((cell.crowded or cell.disturbed) and measure.endswith("_s"))
+
+
+def _without_disturbed(cells: Sequence[Cell]) -> list[Cell]:
+    """The same with those marked whose loading took far longer than that of most others with as much data."""
+    alike: dict[str, list[float]] = {}
+    marks = [
+        json.dumps([cell.config.get(name) for name in ("data_multiplier", "augment", "machine")]) for cell in cells
+    ]
+    for cell, mark in zip(cells, marks, strict=True):
+        alike.setdefault(mark, []).extend([cell.values["data_s"]] if "data_s" in cell.values else [])
+    return [
+        replace(cell, disturbed=_is_far(cell.values.get("data_s"), alike[mark]))
+        for cell, mark in zip(cells, marks, strict=True)
+    ]
+
+
+def _is_far(seconds: float | None, others: Sequence[float]) -> bool:
+    return seconds is not None and len(others) > 2 and seconds > FAR * median(others) and seconds > median(others) + 1
 
 
 def devices_of(cell: Cell) -> int:

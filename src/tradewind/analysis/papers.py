@@ -15,7 +15,10 @@ from tradewind.analysis.evidence import STABLE_WITHIN, Evidence
 class Finding:
     """What a paper found, the rule by which a run agrees, and what applies it.
 
-    `pooled` looks at runs beside too; `timed` rests on times, which a busy machine spoils.
+    `pooled` looks at runs beside too; `timed` rests on times, which a busy machine spoils. `forbids` names the
+    differences between a study and the paper that decide the finding: while one is there, nothing is said.
+    `replaced` is the tool that the finding is about and that Tradewind does without: such a finding is no longer
+    refuted by a run, it is overcome.
     """
 
     claim: str
@@ -23,8 +26,11 @@ class Finding:
     judge: Callable[[Evidence], storm.Judgement]
     pooled: bool = False
     timed: bool = True
+    forbids: tuple[str, ...] = ()
+    replaced: str = ""
 
 
+DECIDE_ACCURACY = ("dropout", "wind", "balance")
 _STRAIGHT = f"median R² at least {storm.STRAIGHT}, nine lines of ten at least {storm.MOSTLY_STRAIGHT}"
 _EPOCHS = Finding("time is linear in epochs", _STRAIGHT, partial(storm.linear, along="epochs"))
 _DATA = Finding("time is linear in the amount of data", _STRAIGHT, partial(storm.linear, along="data_multiplier"))
@@ -38,12 +44,14 @@ _BATCH_LIVE = Finding(
     "with live augmentation the batch size plays no part",
     f"the slowest batch size takes at most {storm.FLAT} × the quickest",
     storm.batch_size_live,
+    replaced="the live augmentation of Keras",
 )
 _LIVE = Finding(
     "live augmentation takes far longer than augmentation ahead of time",
     f"at least {storm.LIVE_COSTS} × as long (geometric mean of pairs)",
     storm.live,
     pooled=True,
+    replaced="the live augmentation of Keras",
 )
 _CPU_GPU = Finding(
     "a GPU is 10 to 12 times as fast as CPUs",
@@ -55,8 +63,16 @@ _MORE_GPUS = Finding(
     "more GPUs for one network are no faster", f"speed-up at most {storm.NO_FASTER} (medians)", storm.more_devices
 )
 _FALLS = f"rank correlation at most {storm.CORRELATED}, and {100 * storm.LOST:.0f} point lost or more"
-_ACCURACY = Finding("accuracy falls with the batch size", _FALLS, storm.accuracy_falls, timed=False)
-_CURVE = partial(storm.accuracy_falls, measure="curve_accuracy")
+_ACCURACY = Finding(
+    "accuracy falls with the batch size", _FALLS, storm.accuracy_falls, timed=False, forbids=DECIDE_ACCURACY
+)
+_CURVE = Finding(
+    "a larger batch learns less in as many epochs",
+    _FALLS,
+    partial(storm.accuracy_falls, measure="curve_accuracy"),
+    timed=False,
+    forbids=DECIDE_ACCURACY,
+)
 _ALWAYS = f"in at least {parallel.ALWAYS:.0%} of pairs"
 _STABLE = f"stable: smoothed over 3 epochs, within {100 * STABLE_WITHIN:.0f} point of its best until the end"
 
@@ -82,15 +98,17 @@ FINDINGS: dict[str, list[Finding]] = {
             f"mean accuracy along the curve within {100 * storm.SAME_SCORE:.1f} points (median)",
             storm.devices_and_accuracy,
             timed=False,
+            forbids=DECIDE_ACCURACY,
         )
     ],
-    "basalyga/figure7": [Finding("a larger batch learns less in as many epochs", _FALLS, _CURVE, timed=False)],
+    "basalyga/figure7": [_CURVE],
     "basalyga/figure8": [
         Finding(
             "equal batch per GPU does not give equal curves",
             f"the smaller batch is {100 * storm.LOST:.0f} point or more above the larger along the curve (median)",
             storm.equal_share,
             timed=False,
+            forbids=DECIDE_ACCURACY,
         )
     ],
     "stevens/linear": [

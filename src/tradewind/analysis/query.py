@@ -10,8 +10,9 @@ import numpy as np
 
 from tradewind.columns import Array
 from tradewind.errors import Mistake
+from tradewind.quantities import MISSING, label_text
 from tradewind.results import Results
-from tradewind.table import MISSING, figures, label_text
+from tradewind.table import figures
 
 if TYPE_CHECKING:
     import duckdb

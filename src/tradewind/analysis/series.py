@@ -18,8 +18,9 @@ from tradewind.errors import Mistake
 from tradewind.journal import decode
 from tradewind.measures import is_time
 from tradewind.pack import Value
+from tradewind.quantities import label_text, value_text
 from tradewind.results import Results
-from tradewind.table import Table, label_text
+from tradewind.table import Table
 
 MOST_LINES = 40
 MOST_POINTS = 1500
@@ -72,7 +73,7 @@ class Front:
 def series(results: Results, x: str, y: str, color: str | None = None) -> list[Line]:
     """One line per value of `color`: y along x over the trials that are done."""
     other = color or "state"  # what is done has this one state
-    parts = [results.table(x, other, value=y, stat=stat) for stat in ("median", "min", "max", "n")]
+    parts = [results.table(x, other, value=y, stat=stat, exact=True) for stat in ("median", "min", "max", "n")]
     labels = parts[0].column_labels
     if len(labels) > MOST_LINES:
         raise Mistake(f"{len(labels)} values of {color} are too many lines: at most {MOST_LINES}; choose another")
@@ -93,6 +94,12 @@ def heat(results: Results, rows: str, columns: str, value: str) -> Table:
     return results.table(rows, columns, value=value)
 
 
+def lumped_text(results: Results, shown: list[str]) -> str:
+    """What the points of a figure over these hyperparameters lump together, which no n can say."""
+    names = results.lumped([results.named(name) for name in shown], results.decisive())
+    return f"Each point is over {', '.join(names)}. " if names else ""
+
+
 def caption(results: Results, names: list[str], n: list[int]) -> str:
     """What must stand beside these measures: n, where and how a time was taken, what was left out."""
     done = results.decisive()
@@ -108,14 +115,6 @@ def caption(results: Results, names: list[str], n: list[int]) -> str:
         absent = int(np.isnan(column).sum()) if column.dtype.kind == "f" else 0
         parts += [f"{absent:,} without {name} left out"] if absent else []
     return " · ".join(parts)
-
-
-def value_text(value: Value) -> str:
-    """A hyperparameter's value as figures show it."""
-    if isinstance(value, float):
-        return str(int(value)) if value.is_integer() and abs(value) < 1e15 else f"{value:.4g}"
-    text = label_text(value)
-    return text if len(text) <= 48 else f"{text[:47]}…"
 
 
 def described(labels: dict[str, Value]) -> str:

@@ -79,12 +79,3 @@ def whom(holder: Mapping[str, Any]) -> str:
     """Who is waited for: a trial that is timed, or one that a timed trial waits for."""
     kind = "a timed trial" if holder.get("purpose") == "time" else "a trial"
     return f"{kind} of {holder.get('run')} (process {holder.get('pid')}) on the same cores or GPUs"
-
-
-def duration(seconds: float) -> str:
-    """A time span as people say it."""
-    if seconds < 100:
-        return f"{seconds:.1f} s" if seconds < 10 else f"{seconds:.0f} s"
-    if seconds < 5400:
-        return f"{seconds / 60:.0f} min"
-    return f"{seconds / 3600:.1f} h" if seconds < 172_800 else f"{seconds / 86_400:.1f} days"

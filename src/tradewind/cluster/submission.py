@@ -11,13 +11,13 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from tradewind.analysis.expectation import schedules
-from tradewind.analysis.status import duration
 from tradewind.cluster.script import Job, script
 from tradewind.cluster.site import TIMES, Site, duration_s, load_site
 from tradewind.cluster.slurm import cancel, max_array_size, submit
 from tradewind.crew import SCHEDULES
 from tradewind.errors import Mistake, RunError, nearest
 from tradewind.folder import RunFolder, default_path, write_aside
+from tradewind.quantities import duration
 from tradewind.results import Results
 from tradewind.run import extend
 from tradewind.schedule.trials import Trials

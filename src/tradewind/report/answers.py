@@ -7,14 +7,37 @@ from typing import Any
 
 from tradewind.analysis.augmentation import LiveAgainstAhead
 from tradewind.analysis.effects import BALANCED, Effects
+from tradewind.analysis.history import History
 from tradewind.analysis.prediction import ScalingCurve
-from tradewind.analysis.series import described, value_text
+from tradewind.analysis.series import described
 from tradewind.analysis.shares import TimeShares
+from tradewind.quantities import quantity, value_text
 from tradewind.report.figures import MARKS, PALETTE, Drawing, canvas, legend
 from tradewind.report.style import INK, Tips, safe, with_unit
 
 MOST_SOURCES = 14
 SMALLEST = 0.005  # a share below this has no bar worth its line
+
+
+def history_figure(found: History) -> Drawing:
+    """A point for every trial in the order in which they ended, and the best so far as a line."""
+    figure, (axes,) = canvas(1, 8.4, 4.2)
+    at, tips = range(1, len(found.values) + 1), Tips()
+    for early, mark, label in ((False, "o", "done"), (True, "x", "pruned: last value")):
+        rows = [k for k, pruned in enumerate(found.pruned) if pruned == early]
+        if rows:
+            gid, x, y = f"marks{int(early)}", [at[k] for k in rows], [found.values[k] for k in rows]
+            axes.plot(x, y, mark, color=PALETTE[0], alpha=0.6, markersize=5, linestyle="none", label=label, gid=gid)
+            tips[gid] = [f"trial {found.trials[k]}\n{quantity(found.metric, found.values[k])}" for k in rows]
+    best = [float("nan") if value is None else value for value in found.best]
+    axes.step(at, best, where="post", color=PALETTE[1], linewidth=1.8, label="best so far")
+    axes.set_xlabel("trials, as they ended")
+    axes.set_ylabel(f"{with_unit(found.metric)}, {'lower' if found.lower else 'higher'} is better")
+    low, high = min(found.values), max(found.values)
+    if low > 0 and high > 100 * low:
+        axes.set_yscale("log")
+    legend(figure, axes, "", "outside right upper", 1)
+    return figure, tips
 
 
 def effects_figure(found: Sequence[Effects]) -> Drawing:

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import json
 from typing import Any
 
 from tradewind.best import Best
 from tradewind.column_names import bare
-from tradewind.table import label_text
+from tradewind.quantities import label_text, number, quantity, value_text
 
 MOST_FRONT = 20
 
@@ -22,8 +21,8 @@ def mean_text(metric: str, score: float, spread: float | None, n: int, planned: 
     about = f"mean of n = {n} repeats" if n > 1 else "n = 1"
     if n < planned:
         about += f", provisional: {n} of {planned} repeats"
-    margin = "" if spread is None else f" ± {spread:.4g}"
-    return label_text(f"{bare(metric)} {score:.4g}{margin} ({about}, {better_text(lower)})")
+    margin = "" if spread is None else f" ± {number(spread)}"
+    return label_text(f"{bare(metric)} {number(score)}{margin} ({about}, {better_text(lower)})")
 
 
 def best_page(best: Best) -> str:
@@ -32,8 +31,10 @@ def best_page(best: Best) -> str:
         return _front(best)
     record, lower = best.record, best.direction == "minimize"
     first = mean_text(best.metric, best.score, best.spread, best.n, best.planned, lower)
-    scores = "  ".join(f"{name} {value:.4g}" for name, value in record["scores"].items() if value is not None)
-    single = f": {bare(best.metric)} {best.value:.4g}, the best of its repeats" if best.n > 1 else ""
+    scores = "  ".join(
+        f"{name} {quantity(name, value)}" for name, value in record["scores"].items() if value is not None
+    )
+    single = f": {bare(best.metric)} {number(best.value)}, the best of its repeats" if best.n > 1 else ""
     lines = [first + early_text(best), f"  config  {pairs_text(varied(best))}"]
     lines += [f"  {name:<9} {label_text(value)}" for name, value in best.apart.items()]
     lines += [
@@ -52,9 +53,9 @@ def early_text(best: Best) -> str:
 def _front(best: Best) -> str:
     names = " and ".join(bare(name) for name in best.scores)
     many = len(best.front)
-    lines = [f"no single best of {names}: {many:,} config{'s' * (many > 1)} on the front, none beaten in both"]
+    lines = [f"no single best of {names}: {many:,} Pareto-optimal config{'s' * (many > 1)}"]
     for one in best.front[:MOST_FRONT]:
-        scores = "  ".join(f"{bare(name)} {value:.4g}" for name, value in one.scores.items())
+        scores = "  ".join(f"{bare(name)} {number(value)}" for name, value in one.scores.items())
         whose = f"n = {one.n}, trial {one.record['trial']}{', provisional' if one.provisional else ''}"
         lines.append(f"  {label_text(scores)}  ({whose})  {pairs_text(one.params)}")
     if many > MOST_FRONT:
@@ -70,14 +71,13 @@ def varied(best: Best) -> dict[str, Any]:
 
 def pairs_text(values: dict[str, Any]) -> str:
     """Names and values in a line."""
-    texts = {k: f"{v:.6g}" if isinstance(v, float) else json.dumps(v, ensure_ascii=False) for k, v in values.items()}
-    return label_text(" ".join(f"{k}={text}" for k, text in texts.items())) if values else ""
+    return " ".join(f"{label_text(name)}={value_text(value)}" for name, value in values.items())
 
 
 def times_text(record: dict[str, Any]) -> str:
     """The times of a trial, for what purpose and where."""
     scalars = {name: value for name, value in record["times"].items() if isinstance(value, (int, float))}
-    text = "  ".join(f"{name} {value:.4g}" for name, value in scalars.items())
+    text = "  ".join(f"{name} {quantity(name, value)}" for name, value in scalars.items() if value)
     return label_text(
         f"{text}  (purpose {record.get('purpose', 'unknown')}, {record.get('machine', 'unknown machine')})"
     )

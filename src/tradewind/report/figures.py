@@ -10,13 +10,14 @@ from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from tradewind.analysis.series import CurveBand, Front, Line, caption, series, value_text
+from tradewind.analysis.series import CurveBand, Front, Line, caption, lumped_text, series
 from tradewind.errors import Mistake
 from tradewind.measures import is_time
 from tradewind.pack import Value
+from tradewind.quantities import label_text, value_text
 from tradewind.report.style import INK, Tips, image, inline, safe, save, whole_page, with_unit
 from tradewind.results import Results
-from tradewind.table import Table, label_text
+from tradewind.table import Table
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -40,14 +41,15 @@ def plot(results: Results, x: str, y: str, color: str | None, out: Path) -> None
     if not lines:
         raise Mistake(f"{results.folder.path}: no trial that is done has a value of {y}")
     n = [count for line in lines for count in line.n]
-    note = f"median of {y} with least and greatest · {caption(results, [x, y], n)}"
-    draw(lines, x, y, color, out, note)
+    over = lumped_text(results, [name for name in (x, color) if name])
+    note = f"{over}median of {y} with least and greatest · {caption(results, [x, y], n)}"
+    draw(lines, x, y, color, out, note, results.named(x) in results.ranges())
 
 
-def draw(lines: Sequence[Line], x: str, y: str, color: str | None, out: Path, note: str) -> None:
+def draw(lines: Sequence[Line], x: str, y: str, color: str | None, out: Path, note: str, drawn: bool = False) -> None:
     """Draw lines into a file whose suffix says its kind; the note stands below."""
     kind = _kind(out)
-    figure, tips = line_figure(lines, x, y, color)
+    figure, tips = line_figure(lines, x, y, color, drawn)
     title = f"{y} by {x}" + (f" and {color}" if color else "")
     if kind == "html":
         svg = inline(figure, tips, "f", title)
@@ -67,13 +69,13 @@ def _kind(out: Path) -> str:
     return out.suffix.lower()[1:]
 
 
-def line_figure(lines: Sequence[Line], x: str, y: str, color: str | None) -> Drawing:
-    """Medians along x as lines, from the least to the greatest as bands."""
+def line_figure(lines: Sequence[Line], x: str, y: str, color: str | None, drawn: bool = False) -> Drawing:
+    """Medians along x as lines, from the least to the greatest as bands; as points where x was drawn from a range."""
     figure, (axes,) = canvas(1, 8.4, 4.4)
     places = _place(axes, [value for line in lines for value in line.x])
     tips: Tips = {}
     words = not all(_is_number(value) for line in lines for value in line.x)
-    apart = words or len(places) > 40  # no line leads from word to word, nor through a random search
+    apart = words or drawn or len(places) > 40  # no line leads from word to word, nor through a random search
     for k, line in enumerate(lines):
         paint, at = PALETTE[k % len(PALETTE)], [places[repr(value)] for value in line.x]
         at = [place + 0.08 * (k - (len(lines) - 1) / 2) for place in at] if words else at
@@ -163,10 +165,10 @@ def front_figure(front: Front) -> Drawing:
     texts = [f"{label}\n{front.time} {a:.4g}\n{front.score} {b:.4g} (n = {n})" for label, a, b, n in pairs]
     k = front.on_front
     style: dict[str, Any] = {"linestyle": "none", "markersize": 4, "alpha": 0.55, "color": PALETTE[0]}
-    axes.plot(front.times[k:], front.scores[k:], "o", gid="marks0", label="beaten in both", **style)
+    axes.plot(front.times[k:], front.scores[k:], "o", gid="marks0", label="dominated", **style)
     axes.step(front.times[:k], front.scores[:k], where="post", color=PALETTE[1], linewidth=1.2)
     style = {"linestyle": "none", "markersize": 7, "color": PALETTE[1]}
-    axes.plot(front.times[:k], front.scores[:k], "D", gid="marks1", label="on the front", **style)
+    axes.plot(front.times[:k], front.scores[:k], "D", gid="marks1", label="Pareto-optimal", **style)
     axes.set_xlabel(with_unit(front.time))
     axes.set_ylabel(with_unit(front.score))
     if min(front.times, default=0) > 0 and max(front.times) > 20 * min(front.times):

@@ -5,15 +5,23 @@ from __future__ import annotations
 from collections.abc import Sequence
 from statistics import median
 
-from tradewind.analysis.findings import BORNE_OUT, CANNOT_BE_SAID, NOT_BORNE_OUT, Compared, PaperBeside, Verdict
-from tradewind.analysis.series import value_text
+from tradewind.analysis.findings import (
+    BORNE_OUT,
+    CANNOT_BE_SAID,
+    NOT_BORNE_OUT,
+    OVERCOME,
+    Compared,
+    PaperBeside,
+    Verdict,
+)
+from tradewind.quantities import MISSING, value_text
 from tradewind.report.style import grid, words
-from tradewind.table import MISSING
+from tradewind.studies.published import PLACES
 
 MOST_LINES = 60  # of a table on a terminal
 HEAD = ("measured", "n", "measured / published")
 FINDING = ("verdict", "finding", "what was measured", "rule")
-MARKS = {BORNE_OUT: "✓", NOT_BORNE_OUT: "✗", CANNOT_BE_SAID: "?"}
+MARKS = {BORNE_OUT: "✓", NOT_BORNE_OUT: "✗", CANNOT_BE_SAID: "?", OVERCOME: "↷"}
 
 
 def findings_page(found: PaperBeside) -> str:
@@ -74,6 +82,8 @@ def summary_markdown(found: Sequence[PaperBeside]) -> str:
         for verdict in one.verdicts:
             lines.append([one.title, verdict.claim, _line(verdict)[0], middle])
             middle = ""  # said once for a table
+    ran = {one.title for one in found}
+    lines += [[place.title, MISSING, "not run", ""] for place in PLACES.values() if place.title not in ran]
     return _markdown(("published in", "finding", "verdict", "measured / published: median (range)"), lines)
 
 
@@ -88,7 +98,8 @@ def _about(found: PaperBeside) -> list[str]:
 
 
 def _line(verdict: Verdict) -> tuple[str, str, str, str]:
-    return f"{MARKS[verdict.verdict]} {verdict.verdict}", verdict.claim, verdict.text, verdict.rule
+    different = f" (different: {'; '.join(verdict.differs)})" if verdict.differs else ""
+    return f"{MARKS[verdict.verdict]} {verdict.verdict}", verdict.claim, f"{verdict.text}{different}", verdict.rule
 
 
 def _cells(found: PaperBeside) -> list[list[str]]:
@@ -125,7 +136,9 @@ def _crossed(found: PaperBeside) -> list[list[str]]:
 def _pair(row: Compared) -> str:
     if row.measured is None:
         return f"{_number(row.published)} → {row.note}"
-    return f"{_number(row.published)} → {_number(row.measured)}" + (f" ({row.ratio:.3g})" if row.ratio else "")
+    return f"{_number(row.published)} → {_number(row.measured)}" + (
+        f" ({row.ratio:.3g})" if row.ratio else f" ({row.note})" if row.note else ""
+    )
 
 
 def _row(row: Compared, names: Sequence[str], several: bool, machines: bool) -> list[str]:

@@ -15,11 +15,12 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
-from tradewind.analysis.status import duration, whom
+from tradewind.analysis.status import whom
 from tradewind.folder import RunFolder
 from tradewind.journal import Record
 from tradewind.pack import Trial
 from tradewind.progress import Progress, epochs_of, portion
+from tradewind.quantities import duration
 from tradewind.ranking import Standing
 from tradewind.report.best import mean_text
 from tradewind.run import Quiet, Watch

@@ -13,16 +13,25 @@ import numpy as np
 
 from tradewind.analysis.findings import paper_beside, runs_beside
 from tradewind.analysis.scaling import scaling
-from tradewind.analysis.series import described, value_text
-from tradewind.analysis.status import duration
+from tradewind.analysis.series import described
 from tradewind.errors import Mistake, RunError
 from tradewind.jsonfile import read_json
+from tradewind.quantities import MISSING, duration, label_text, value_text
 from tradewind.report.best import best_page
 from tradewind.report.findings import findings_section
 from tradewind.report.style import grid, preformatted, save, whole_page, words
-from tradewind.report.view import BLOCKS, COLUMNS, ROWS, View, figures, view_of
+from tradewind.report.view import (
+    BLOCKS,
+    COLUMNS,
+    MOST_RANGES,
+    ROWS,
+    View,
+    figure_of,
+    figures,
+    optimisation_history,
+    view_of,
+)
 from tradewind.results import Results
-from tradewind.table import MISSING, label_text
 
 MOST_TABLE = 400_000
 MOST_REASONS = 20
@@ -39,8 +48,10 @@ def report(results: Results, out: Path, sections: Sequence[tuple[str, str]] = ()
         raise Mistake(f"{out}: there is no folder {out.absolute().parent}")
     view = view_of(results)
     study = results.folder.edition().get("study", {})
+    before = figure_of(view, optimisation_history, "history")
     parts: list[Section] = [
         ("Best config", _best(results)),
+        *([("Optimisation history", before)] if before else []),
         *((title, preformatted(text)) for title, text in sections),
     ]
     beside = paper_beside(results, runs_beside(results))
@@ -48,7 +59,7 @@ def report(results: Results, out: Path, sections: Sequence[tuple[str, str]] = ()
     if view.varied and view.measures:
         parts += [("Tables", "\n".join(_tables(view))), ("Figures", "\n".join(figures(view)))]
     parts += [
-        ("What did not end well", _failures(results)),
+        ("Failed and pruned trials", _failures(results)),
         ("Machines", _machines(results)),
         (
             "The study",
@@ -106,12 +117,13 @@ def _tables(view: View) -> Iterator[str]:
     rows = next(iter(view.shown(ROWS)), None)
     columns = next((name for name in view.shown(COLUMNS) if name != rows), "state")
     by = next((name for name in view.shown(BLOCKS) if name not in (rows, columns)), None)
-    if rows is None:
+    places = [(rows, columns, by, measure) for measure in view.measures if rows]
+    across = next(iter(view.shown(COLUMNS)), "state")
+    places += [(name, across, None, view.measures[-1]) for name in view.ranges[:MOST_RANGES]]
+    if not places:
         yield words(f"No table: every hyperparameter that varies takes more than {ROWS} values.")
-        return
-    for measure in view.measures:
-        table = view.results.table(rows, columns, by, value=measure)
-        text = table._repr_html_()
+    for down, side, block, measure in places:
+        text = view.results.table(str(down), side, block, value=measure)._repr_html_()
         large = words(f"{measure}: too large to show")
         yield f'<div class="table">{text}</div>' if len(text) < MOST_TABLE else large
     yield from _by_devices(view)

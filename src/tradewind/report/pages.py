@@ -7,12 +7,13 @@ import shlex
 import time
 from typing import Any
 
-from tradewind.analysis.status import duration, whom
+from tradewind.analysis.status import whom
 from tradewind.cluster.slurm import queue_lines
 from tradewind.disturbance import MOST
 from tradewind.folder import RunFolder
 from tradewind.journal import Record
 from tradewind.progress import portion
+from tradewind.quantities import duration
 from tradewind.report.best import mean_text, pairs_text, times_text
 from tradewind.results import Results
 from tradewind.space import names_of

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from tradewind.errors import Mistake
 from tradewind.folder import write_aside
-from tradewind.table import label_text
+from tradewind.quantities import label_text
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import html
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 import numpy as np
@@ -13,20 +13,29 @@ from tradewind.analysis.causes import causes
 from tradewind.analysis.costs import time_name
 from tradewind.analysis.effects import effects
 from tradewind.analysis.groups import level_counts
+from tradewind.analysis.history import history
 from tradewind.analysis.matters import OF_SCORE, OF_TIME
 from tradewind.analysis.prediction import forecast, scaling_curves
-from tradewind.analysis.series import caption, curves, front, heat, series
+from tradewind.analysis.series import caption, curves, front, heat, lumped_text, series
 from tradewind.analysis.shares import time_shares
+from tradewind.binning import MOST_LEVELS
 from tradewind.errors import Mistake
-from tradewind.report.answers import break_even_figure, effects_figure, scaling_figure, shares_figure
+from tradewind.quantities import label_text
+from tradewind.report.answers import (
+    break_even_figure,
+    effects_figure,
+    history_figure,
+    scaling_figure,
+    shares_figure,
+)
 from tradewind.report.figures import Drawing, curve_figure, front_figure, heat_figure, line_figure
 from tradewind.report.style import inline
 from tradewind.results import OF_A_PACK, Results
-from tradewind.table import label_text
 
 MOST_PLACES = 2000
 MOST_TRIALS = 100_000  # beyond these a fit over devices would take most of the time of a report
 MOST_CURVES = 6
+MOST_RANGES = 6
 ROWS, COLUMNS, BLOCKS = 40, 12, 6  # a table with more values than these is not read by anyone
 TIMES = ("train_s", "wall_s", *OF_A_PACK)
 
@@ -42,6 +51,7 @@ class View:
     cost: str | None  # the time that advice weighs scores against
     score: str | None
     varied: dict[str, int]
+    ranges: list[str]  # those of them that were drawn from a range: shown in bins or as points, one at a time
 
     @property
     def measures(self) -> list[str]:
@@ -58,7 +68,7 @@ class View:
 
     def shown(self, most: int) -> list[str]:
         """The hyperparameters with at most so many values."""
-        return [name for name, count in self.varied.items() if count <= most]
+        return [name for name, count in self.varied.items() if count <= most and name not in self.ranges]
 
 
 def view_of(results: Results) -> View:
@@ -68,7 +78,8 @@ def view_of(results: Results) -> View:
     known = {name for name in results.names() if done.any()}
     packed = "packed_with" in known and bool(np.any(np.nan_to_num(results.column("packed_with")) > 0))
     times = OF_A_PACK if packed else (*TIMES, *results.names("times"))
-    varied = level_counts(results)
+    varied = dict(sorted(level_counts(results).items(), key=lambda item: -item[1]))
+    ranges = [name for name, count in varied.items() if name in results.ranges() and count > MOST_LEVELS]
 
     def measured(name: str) -> bool:
         return bool(np.isfinite(results.column(name)[done].astype(float)).any())
@@ -80,33 +91,55 @@ def view_of(results: Results) -> View:
         time,
         cost if cost in known and measured(cost) else time,
         score if score in known and measured(score) else None,
-        dict(sorted(varied.items(), key=lambda item: -item[1])),
+        varied,
+        ranges,
     )
 
 
 def figures(view: View) -> Iterator[str]:
     """Every figure that a run has data for, as HTML."""
-    number = 0
     for draw in (_times, _heats, _effects, _curves, _front, _shares, _devices, _break_even):
-        for title, note, (figure, tips) in draw(view):
-            number += 1
-            svg = inline(figure, tips, f"f{number}", title)
-            below = f"<b>{html.escape(label_text(title))}.</b> {html.escape(label_text(note))}"
-            yield f"<figure>{svg}<figcaption>{below}</figcaption></figure>"
+        yield figure_of(view, draw, draw.__name__.strip("_"))
+
+
+def figure_of(view: View, draw: Callable[[View], Drawn], name: str) -> str:
+    """What one of the drawers has to draw, as HTML; the name tells its parts from those of the others."""
+    found = []
+    for number, (title, note, (figure, tips)) in enumerate(draw(view)):
+        svg = inline(figure, tips, f"{name}{number}", title)
+        below = f"<b>{html.escape(label_text(title))}.</b> {html.escape(label_text(note))}"
+        found.append(f"<figure>{svg}<figcaption>{below}</figcaption></figure>")
+    return "\n".join(found)
+
+
+def optimisation_history(view: View) -> Drawn:
+    """What a search has reached, trial after trial."""
+    found = history(view.results) if view.results.ranges() or view.results.searched() else None
+    if found:
+        early = sum(found.pruned)
+        aside = f"; {early:,} of them pruned, with their last value" if early else ""
+        note = f"Every trial a point, in the order in which they ended{aside}; the line is the best so far."
+        yield "Optimisation history", note, history_figure(found)
 
 
 def _times(view: View) -> Drawn:
-    """The measures along the batch size, or along what has most values."""
-    x = "batch_size" if "batch_size" in view.varied else next(iter(view.shown(ROWS)), next(iter(view.varied)))
-    color = next((name for name in view.shown(BLOCKS) if name != x), None)
-    if view.varied[x] > MOST_PLACES:
-        return
-    for measure in view.measures:
-        lines = series(view.results, x, measure, color)
-        n = [count for line in lines for count in line.n]
-        note = f"Median, and from least to greatest of all trials there. {caption(view.results, [measure], n)}"
-        title = f"{measure} by {x}" + (f" and {color}" if color else "")
-        yield title, note, line_figure(lines, x, measure, color)
+    """The measures along every range, else along the batch size or what has most values."""
+    most = "batch_size" if "batch_size" in view.varied else next(iter(view.shown(ROWS)), next(iter(view.varied)))
+    for x in view.ranges[:MOST_RANGES] or [most]:
+        if view.varied[x] > MOST_PLACES:
+            continue
+        color = next((name for name in view.shown(BLOCKS) if name != x), None)
+        for measure in view.measures:
+            yield _along(view, x, measure, color)
+
+
+def _along(view: View, x: str, measure: str, color: str | None) -> tuple[str, str, Drawing]:
+    lines = series(view.results, x, measure, color)
+    n = [count for line in lines for count in line.n]
+    over = lumped_text(view.results, [name for name in (x, color) if name])
+    note = f"Median, and from least to greatest of all trials there. {over}{caption(view.results, [measure], n)}"
+    title = f"{measure} by {x}" + (f" and {color}" if color else "")
+    return title, note, line_figure(lines, x, measure, color, x in view.ranges)
 
 
 def _heats(view: View) -> Drawn:

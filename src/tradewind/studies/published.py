@@ -16,6 +16,7 @@ STORM, DIGITS, NODULES, IMAGES = (
 )  # fmt: skip
 STORMS, CLIPS = 138_963, 2000
 READING = "the paper's times include reading WAV files"
+FRAMEWORKS = {STORM: "Keras on TensorFlow", NODULES: "TensorFlow", IMAGES: "Keras with Horovod"}
 SHARES = {"accuracy_percent": "accuracy", "efficiency_percent": "efficiency"}
 NOT_SET = ("device", "gpu", "model")  # told of a row, but nothing that a study sets
 
