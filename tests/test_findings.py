@@ -302,7 +302,7 @@ def test_a_finding_that_rests_on_what_differs_can_not_be_said_and_says_in_what(t
     assert verdict.text.startswith(
         f"the study differs in what decides it: {'; '.join(DATA[1:])}; seen: rank correlation"
     )
-    assert verdict.differs == DATA
+    assert verdict.differs == [*DATA, "devices 1 here, 2 there"]
     assert {row.ratio for row in found.rows} == {None}  # accuracies of other storms
 
 
