@@ -210,7 +210,8 @@ def _config(record: Record) -> Config:
     if record["purpose"] == "imported":
         return {**config, "device": kind_of(named)}
     kind = record.get("device") or named
-    return {**config, "device": kind, "machine": record.get("machine", "")}
+    precision = {"precision": record["precision"]} if record.get("precision") else {}  # what `auto` chose
+    return {**config, **precision, "device": kind, "machine": record.get("machine", "")}
 
 
 def _values(record: Record) -> dict[str, float]:
