@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import signal
+import sys
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
@@ -230,3 +231,75 @@ def test_in_python_what_is_there_is_returned_when_the_time_is_up(
     assert (answer.returncode, answer.stdout) == (130, "")
     assert answer.stderr.startswith("tradewind: time is up; nothing recorded is lost, go on with: tradewind run ")
     assert len(tradewind.Results.load(tmp_path / "run")) > len(results)
+
+
+# The time of a trial that was killed and goes on from a checkpoint of its own.
+
+RESUMES = """
+import json, os, pathlib, signal, sys, time
+
+EPOCH_S = 0.05
+
+def train(x, folder, report):
+    kept = folder / "epoch"
+    first = int(kept.read_text()) if kept.exists() else 0
+    for epoch in range(first + 1, 9):
+        time.sleep(EPOCH_S)
+        report(epoch)
+        if x == 1 and not first and epoch == 5:
+            kill()
+        kept.write_text(str(epoch))
+    return {"first": first}
+
+def kill():
+    os.kill(os.getppid() if __name__ == "__main__" else os.getpid(), signal.SIGKILL)
+    time.sleep(10)
+
+def f(config, trial):
+    return train(config["x"], trial.folder, lambda epoch: trial.report(epoch, loss=1 / epoch))
+
+if __name__ == "__main__":
+    print(json.dumps(train(int(sys.argv[1]), pathlib.Path(sys.argv[2]), print)))
+"""
+
+
+@pytest.mark.parametrize("kind", ["function", "command"])
+def test_the_parts_of_a_killed_trial_add_up_and_what_was_lost_is_said(
+    kind: str, tmp_path: Path, write_study: WriteStudy, cli: Cli, command: Cli
+) -> None:
+    what = (
+        {"workload": "work:f"} if kind == "function" else {"command": f"{sys.executable} -S work.py {{x}} {{folder}}"}
+    )
+    write_study({"name": "cut", "purpose": "time", "space": {"x": [0, 1]}, **what}, RESUMES)
+    assert cli("run", "study.json", "--out", "run", "--engine", "serial", "--quiet").returncode == -signal.SIGKILL
+    assert cli("run", "study.json", "--out", "run", "--engine", "serial", "--quiet").returncode == 0
+    results = tradewind.Results.load(tmp_path / "run")
+    whole, cut = results.record(0), results.record(1)
+    assert ("interruptions" in whole, "lost_s" in whole["times"], whole["scores"]["first"]) == (False, False, 0.0)
+    assert (cut["interruptions"], cut["attempt"], cut["scores"]["first"]) == (1, 1, 4.0)
+    for record in (whole, cut):
+        assert 0.95 * 8 * 0.05 <= record["times"]["wall_s"] < 8 * 0.05 + 1.0
+        assert record["times"]["train_s"] == record["times"]["wall_s"]
+    if kind == "function":  # its report was the last that was heard of it
+        assert 0.04 <= cut["times"]["lost_s"] < 1.0  # file times are 4 ms coarse
+        assert [row["epoch"] for row in results.curve(cut["key"])] == [5, 6, 7, 8]
+        assert results.curve(cut["key"])[-1]["elapsed_s"] >= 0.95 * 8 * 0.05
+    shown = command("show", "run", 1).stdout
+    assert "cut off  1 time; its times are sums of parts, without at least" in shown
+    table = command("table", "run", "--rows", "x", "--columns", "state", "--value", "wall_s").stdout
+    assert "1 interrupted left out" in table
+    assert not list((tmp_path / "run" / "trials").glob("*.json"))
+
+
+def test_a_trial_that_left_nothing_in_its_folder_begins_anew_and_its_time_is_whole(
+    tmp_path: Path, write_study: WriteStudy, cli: Cli
+) -> None:
+    died = "(folder.parent / 'died')"
+    module = RESUMES.replace("kept.write_text(str(epoch))", "pass").replace("not first", f"not {died}.exists()")
+    module = module.replace("            kill()", f"            {died}.touch()\n            kill()")
+    write_study({"name": "anew", "workload": "work:f", "space": {"x": [1]}}, module)
+    assert cli("run", "study.json", "--out", "run", "--engine", "serial", "--quiet").returncode == -signal.SIGKILL
+    assert cli("run", "study.json", "--out", "run", "--engine", "serial", "--quiet").returncode == 0
+    record = tradewind.Results.load(tmp_path / "run").record(0)
+    assert ("interruptions" in record, record["epochs_run"]) == (False, 8)
+    assert 0.95 * 8 * 0.05 <= record["times"]["wall_s"] < 8 * 0.05 + 1.0

@@ -10,7 +10,7 @@ PLAIN = (
     "trial", "repeat", "seed", "data_seed", "state", "reason", "global_batch_size", "communication_s",
     "bytes_exchanged", "wait_s", "waited_s", "disturbed", "utilisation", "execution", "device", "devices",
     "precision", "purpose", "packed_with", "peak_memory_bytes", "peak_gpu_memory_bytes", "epochs_run", "rank", "host",
-    "machine", "code", "edition", "started", "finished", "attempt",
+    "machine", "code", "edition", "started", "finished", "attempt", "interruptions",
 )  # fmt: skip
 GROUPS = ("config", "times", "scores", "last")  # as they stand side by side
 FIRST = ("config", "scores", "last", "times")  # the first of these that has a bare name anywhere in a run owns it

@@ -70,3 +70,10 @@ def disturbed(columns: Columns) -> Array:
     if "disturbed" not in columns.groups:
         return np.zeros(len(columns), dtype=bool)
     return np.asarray(np.nan_to_num(columns.column("disturbed").decoded().astype(float)) > MOST)
+
+
+def interrupted(columns: Columns) -> Array:
+    """Which functions and commands went on after they had been cut off: their times are sums, with gaps."""
+    if "interruptions" not in columns.groups:
+        return np.zeros(len(columns), dtype=bool)
+    return np.asarray(np.nan_to_num(columns.column("interruptions").decoded().astype(float)) > 0)

@@ -10,7 +10,7 @@ import numpy as np
 
 from tradewind.column_names import Names
 from tradewind.columns import Array, Columns
-from tradewind.counting import counted, disturbed, positions
+from tradewind.counting import counted, disturbed, interrupted, positions
 from tradewind.errors import Mistake, RunError, nearest
 from tradewind.folder import RunFolder
 from tradewind.journal import Reading, Record
@@ -151,6 +151,10 @@ class EndedTrials:
     def disturbed(self) -> Array:
         """Which trials were disturbed so much while they were timed that their times decide nothing."""
         return disturbed(self._all)[self._counted]
+
+    def interrupted(self) -> Array:
+        """Which functions and commands went on after they had been cut off: their times are sums, with gaps."""
+        return interrupted(self._all)[self._counted]
 
     def records(self) -> Iterator[Record]:
         """The whole records, read from the journals again, in order of trial."""

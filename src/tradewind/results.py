@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import html
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -62,8 +62,10 @@ class Results(EndedTrials):
         done, value = self.decisive(), self.measure(value)
         if self.is_time(value) and value not in OF_A_PACK:
             self.refuse_packed(value)
-        left_out = done & self.disturbed() if self.is_time(value) else np.zeros_like(done)
-        done = done & ~left_out
+        odd = {"disturbed": self.disturbed(), "interrupted": self.interrupted()} if self.is_time(value) else {}
+        left_out = {why: int((done & which).sum()) for why, which in odd.items()}
+        for which in odd.values():
+            done = done & ~which
         dimensions = [name for name in (rows, columns, by) if name]
         data = {name: self.coded(name, done) for name in (*dimensions, value)}
         if not exact:
@@ -71,7 +73,7 @@ class Results(EndedTrials):
             ranges = self.ranges() if self.folder.edition() else None
             data |= in_bins(named, None if ranges is None else {n for n in named if self.named(n) in ranges})
         over = ", ".join([*bins_of(data), *self.lumped([self.named(name) for name in dimensions], done)])
-        note = self._note(value, done, int(left_out.sum()))
+        note = self._note(value, done, left_out)
         return tabulate(data, rows=rows, columns=columns, by=by, value=value, stat=stat, note=note, over=over)
 
     def ranges(self) -> set[str]:
@@ -103,10 +105,10 @@ class Results(EndedTrials):
                 f"ask for {' or '.join(OF_A_PACK)}, or run the study with purpose time"
             )
 
-    def _note(self, value: str, done: Array, disturbed: int) -> str:
+    def _note(self, value: str, done: Array, left_out: Mapping[str, int]) -> str:
         shown = ("purpose", "machine") if self.is_time(value) else ()
         parts = [f"{name} {', '.join(self._distinct(name, done))}" for name in shown if name in self._all.groups]
-        parts += [f"{disturbed} disturbed left out"] if disturbed else []
+        parts += [f"{count} {why} left out" for why, count in left_out.items() if count]
         return " · ".join([*parts, *self.left_out()])
 
     def left_out(self) -> list[str]:

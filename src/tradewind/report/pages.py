@@ -125,6 +125,9 @@ def trial_page(folder: RunFolder, results: Results, record: Record) -> str:
     if (disturbed := record.get("disturbed")) is not None:
         decides = "; its times decide nothing" if disturbed > MOST else ""
         lines.append(f"  disturbed by {disturbed:.1%} of what it wanted of the machine{decides}")
+    if parts := record.get("interruptions"):
+        lost = f"without at least {duration(record['times']['lost_s'])} after the last write to its folder"
+        lines.append(f"  cut off  {parts} {'time' if parts == 1 else 'times'}; its times are sums of parts, {lost}")
     curve = results.curve(record["key"])
     if curve:
         lines += ["  curve", *_curve(curve)]

@@ -7,7 +7,7 @@ from typing import Any
 from tradewind.journal import Record
 from tradewind.pack import Outcome
 
-OF_EACH = ("prepare_s", "compile_s", "warmup_s", "data_s", "test_s", "pack_wall_s", "share_s")
+OF_EACH = ("prepare_s", "compile_s", "warmup_s", "data_s", "test_s", "pack_wall_s", "share_s", "lost_s")
 Curve = list[dict[str, float]]
 
 
@@ -36,6 +36,8 @@ def joined(before: Record, earlier: Curve, outcome: Outcome) -> Outcome:
     if "disturbed" in facts:
         shares = before.get("disturbed"), facts["disturbed"]
         facts["disturbed"] = None if None in shares else max(shares)
+    if interruptions := before.get("interruptions", 0) + facts.get("interruptions", 0):
+        facts["interruptions"] = interruptions
     if curve:
         facts["epochs_run"] = int(curve[-1]["epoch"])
     last = outcome.last or before["last"]

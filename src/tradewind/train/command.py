@@ -19,6 +19,7 @@ from tradewind.machine import die_with_parent
 from tradewind.pack import Outcome, Task, Trial
 from tradewind.train.execution import Execution
 from tradewind.train.function import numbers
+from tradewind.train.interruption import Parts
 
 LONGEST_LINE = 2**20  # of JSON, in bytes
 
@@ -27,6 +28,7 @@ def execute(trial: Trial, task: Task) -> Outcome:
     """Run the command in the study's folder; its output goes to the trial's log as it comes."""
     folder = RunFolder(Path(task.run_folder)).trial(trial.key).resolve()
     folder.mkdir(parents=True, exist_ok=True)
+    parts = Parts(folder)
     config = {**trial.config, "seed": trial.seed, "data_seed": trial.data_seed}
     places = {"config": folder / "config.json", "scores": folder / "scores.json", "folder": folder}
     places["config"].write_text(json.dumps(config))
@@ -34,7 +36,8 @@ def execute(trial: Trial, task: Task) -> Outcome:
     values = {**config, "trial": trial.trial, "repeat": trial.repeat, **places}
     words = [word.format(**values) for word in shlex.split(task.command)]
     environment = {**os.environ, "TRADEWIND_FOLDER": str(folder), "TRADEWIND_SCORES": str(places["scores"])}
-    began = time.perf_counter()
+    parts.begin()
+    began = time.perf_counter() - parts.seconds
     try:
         process = subprocess.Popen(
             words, cwd=task.study_folder, env=environment,
@@ -49,7 +52,7 @@ def execute(trial: Trial, task: Task) -> Outcome:
         raise TradewindError(f"the command ended with {f'signal {-code}' if code < 0 else f'exit code {code}'}")
     scores = numbers(_scores(places["scores"], last_line))
     times, facts = {"train_s": train_s, "wall_s": train_s}, {"packed_with": 0, **Execution("command").facts()}
-    return Outcome(trial.key, "done", "", {}, times, scores, {}, facts)
+    return parts.end(Outcome(trial.key, "done", "", {}, times, scores, {}, facts))
 
 
 def _watched(process: subprocess.Popen[bytes]) -> tuple[int, str]:

@@ -14,6 +14,7 @@ from tradewind.errors import TradewindError
 from tradewind.folder import RunFolder
 from tradewind.pack import Limits, Outcome, Report, Task, Trial, Value
 from tradewind.train.execution import Execution
+from tradewind.train.interruption import Parts
 from tradewind.train.judgement import all_finite, on_target
 
 
@@ -30,12 +31,18 @@ class Handle:
         self._pause = range(trial.until, trial.config["epochs"]) if trial.until is not None else range(0)
         self._key, self._limits, self._report = trial.key, task.limits, report
         self._folder = RunFolder(Path(task.run_folder)).trial(trial.key)
+        self._parts: Parts | None = None
         self._began = time.perf_counter()
+
+    @property
+    def elapsed_s(self) -> float:
+        """How long the trial has taken, with its earlier parts where it was cut off."""
+        return time.perf_counter() - self._began
 
     def report(self, epoch: int, **scores: float) -> None:
         """Tell how far the trial is; what was reported last counts as its `last` scores."""
         self.paused = False  # one that goes on all the same ends as it likes
-        elapsed_s = time.perf_counter() - self._began
+        elapsed_s = self.elapsed_s
         if int(epoch) != epoch:
             raise TradewindError(f"trial.report: epoch {epoch!r}; allowed: a whole number")
         epoch = int(epoch)  # numpy's whole numbers are no int, and JSON does not know them
@@ -43,6 +50,8 @@ class Handle:
         self.curve.append({"epoch": epoch, "elapsed_s": elapsed_s, **numbers})
         self._judge(epoch, numbers, elapsed_s, self._limits)
         self._report(self._key, epoch, numbers)
+        if self._parts is not None:
+            self._parts.alive()
 
     def should_stop(self) -> bool:
         """Whether the study's limits say that this trial has gone far enough, or the search: for now."""
@@ -53,7 +62,15 @@ class Handle:
     def folder(self) -> Path:
         """A folder for checkpoints and files; the same one when the trial is tried again."""
         self._folder.mkdir(parents=True, exist_ok=True)
+        if self._parts is None:
+            self._parts = Parts(self._folder)
+            self._parts.begin(self.elapsed_s)
+            self._began -= self._parts.seconds
         return self._folder
+
+    def ended(self, outcome: Outcome) -> Outcome:
+        """The outcome, with what is known of earlier parts."""
+        return outcome if self._parts is None else self._parts.end(outcome)
 
     def _judge(self, epoch: int, scores: dict[str, float], elapsed_s: float, limits: Limits) -> None:
         if self.reason:
@@ -70,16 +87,16 @@ def call(function: Callable[..., Any], trial: Trial, task: Task, report: Report)
     """Run the function; the number or dict that it returns are the trial's scores."""
     handle = Handle(trial, task, report)
     config = {**trial.config, "seed": trial.seed, "data_seed": trial.data_seed}
-    began = time.perf_counter()
     answer = function(config, **{name: handle}) if (name := trial_parameter(function)) else function(config)
-    train_s = time.perf_counter() - began
+    train_s = handle.elapsed_s
     times: dict[str, Any] = {"train_s": train_s, "wall_s": train_s, **handle.times}
     last = {k: v for k, v in handle.curve[-1].items() if k not in {"epoch", "elapsed_s"}} if handle.curve else {}
     state, scores = "paused" if handle.paused else "stopped" if handle.stopped else "done", numbers(answer)
     facts = {"packed_with": 0, **Execution("function").facts()}
     if handle.curve:
         facts["epochs_run"] = max(len(handle.curve), int(handle.curve[-1]["epoch"]))
-    return Outcome(trial.key, state, handle.reason, {}, times, scores, last, facts, handle.curve)  # type: ignore[arg-type]
+    found = Outcome(trial.key, state, handle.reason, {}, times, scores, last, facts, handle.curve)  # type: ignore[arg-type]
+    return handle.ended(found)
 
 
 @cache
