@@ -129,6 +129,43 @@ def test_repeat_r_uses_seed_plus_r_and_one_data_seed_to_tune_but_its_own_to_time
 
 
 @pytest.mark.parametrize(
+    ("vary", "seeds", "data_seeds", "split"),
+    [
+        (None, [0, 1], [0, 0], True),
+        (["seed", "data_seed"], [0, 1], [0, 1], False),
+        (["data_seed"], [0, 0], [0, 1], False),
+    ],
+)
+def test_vary_says_which_seeds_grow_with_the_repeat_and_advice_for_which_split_it_holds(
+    command: Cli,
+    write_study: WriteStudy,
+    vary: list[str] | None,
+    seeds: list[int],
+    data_seeds: list[int],
+    split: bool,
+) -> None:
+    work = "def f(config): return config['x'] + config['seed'] / 100 + config['data_seed'] / 90"
+    study = {**BASE, "workload": "work:f", "space": {"x": [1, 2]}, "repeats": 2, **({"vary": vary} if vary else {})}
+    path = write_study(study, work)
+    assert command("run", path, "--out", "run", "--engine", "serial").returncode == 0
+    found = [record for record in done(path.parent / "run") if record["config"]["x"] == 1]
+    assert [record["seed"] for record in found] == seeds
+    assert [record["data_seed"] for record in found] == data_seeds
+    assert ("for this split" in command("advise", "run").stdout.replace("\n ", "")) == split
+
+
+def test_what_repeats_vary_is_not_changed_afterwards(command: Cli, write_study: WriteStudy) -> None:
+    path = write_study({**BASE, "workload": "work:f", "space": {"x": [1]}}, WORK)
+    assert command("run", path, "--out", "run", "--engine", "serial").returncode == 0
+    same = command("run", path, "--out", "run", "--engine", "serial", "--set", 'vary=["seed"]')
+    assert same.returncode == 0
+    other = command("run", path, "--out", "run", "--engine", "serial", "--set", 'vary=["seed","data_seed"]')
+    assert (other.returncode, 'vary was ["seed"], is now ["data_seed", "seed"]' in other.stderr) == (2, True)
+    wrong = command("check", path, "--set", 'vary=["weights"]')
+    assert (wrong.returncode, "vary" in wrong.stderr) == (2, True)
+
+
+@pytest.mark.parametrize(
     ("sets", "combinations", "trials"),
     [
         ([], 12, 24),

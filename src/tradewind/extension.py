@@ -19,6 +19,8 @@ def refusal(old: Study, new: Study, defaults: Mapping[str, Value]) -> str:
         before, after = getattr(old, key), getattr(new, key)
         if before != after:
             return f"{key} was {_plain(before)}, is now {_plain(after)}"
+    if old.varying != new.varying:
+        return f"vary was {_plain(old.varying)}, is now {_plain(new.varying)}"
     if why := _search_refusal(old.search, new.search):
         return why
     if not new.search.plain_grid:

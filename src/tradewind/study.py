@@ -125,6 +125,7 @@ def _dimension(spec: Any) -> Any:
 
 Count = Annotated[int, Field(ge=1, strict=True)]
 Keep = Literal["best", "all"] | Count
+Vary = Annotated[list[Literal["seed", "data_seed"]], Field(min_length=1, max_length=2)]
 CountFrom0 = Annotated[int, Field(ge=0, strict=True)]
 Dimension = Annotated[list[Any] | Range, BeforeValidator(_dimension)]
 
@@ -172,6 +173,7 @@ class Study(Part):
     stop: Stop = Stop()
     seed: CountFrom0 = 0
     data_seed: CountFrom0 = 0
+    vary: Vary | None = Field(None, description="what repeats change; default seed, and data_seed too under time")
     retries: CountFrom0 = 0
 
     _folder: Path = PrivateAttr(default_factory=Path.cwd)
@@ -213,6 +215,11 @@ class Study(Part):
         if twice := set(self.space) & set(self.fixed):
             raise ValueError(f"{min(twice)!r} stands in both space and fixed; leave it in one")
         return self
+
+    @property
+    def varying(self) -> list[str]:
+        """The seeds that grow with the repeat; the same split for all repeats unless times are compared."""
+        return sorted(self.vary or (["seed", "data_seed"] if self.purpose == "time" else ["seed"]))
 
     @classmethod
     def load(cls, path: str | Path, sets: Sequence[str] = ()) -> Study:

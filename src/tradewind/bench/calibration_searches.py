@@ -118,11 +118,13 @@ def drawn(random: np.random.Generator, table: RealTable, trials: int, whole: boo
     configs = [{names[k]: table.space[names[k]][place[k]] for k in free} for place in places]
     seeds = [table.scores[tuple(place)] for place in places]
     score = np.array([values[int(random.integers(len(values)))] for values in seeds])
-    truth = {str(config): float(values.mean()) for config, values in zip(configs, seeds, strict=True)}
+    truth = {frozenset(config.items()): float(values.mean()) for config, values in zip(configs, seeds, strict=True)}
     effects = {names[k]: _marginal(sub, k, chosen[k], table.space[names[k]]) for k in free}
     sigma = float(np.sqrt(np.mean([values.var(ddof=1) for values in seeds])))
     kind = "table, factorial" if whole else "table, search"
-    return Simulated(kind, configs, score, lambda config: truth[str(config)], sigma, effects=effects, rugged=True)
+    return Simulated(
+        kind, configs, score, lambda config: truth[frozenset(config.items())], sigma, effects=effects, rugged=True
+    )
 
 
 def _marginal(means: Array, axis: int, places: list[int], values: list[Value]) -> Callable[[Value], float]:

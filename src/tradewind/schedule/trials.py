@@ -122,8 +122,9 @@ class Trials:
 
     def _trial(self, position: int, repeat: int, values: Config) -> Trial:
         config = {**self.defaults, **values}
-        seed = self.study.seed + repeat
-        data_seed = self.study.data_seed + (repeat if self.study.purpose == "time" else 0)
+        varying = self.study.varying
+        seed = self.study.seed + (repeat if "seed" in varying else 0)
+        data_seed = self.study.data_seed + (repeat if "data_seed" in varying else 0)
         # the defaults hold every name, so the order of names, and with it the hash, is always the same
         text = self._identity + to_json([{name: _same(value) for name, value in config.items()}, seed, data_seed])
         key = hashlib.blake2b(text, digest_size=16).hexdigest()
