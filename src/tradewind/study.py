@@ -125,7 +125,6 @@ def _dimension(spec: Any) -> Any:
 
 Count = Annotated[int, Field(ge=1, strict=True)]
 Keep = Literal["best", "all"] | Count
-Vary = Annotated[list[Literal["seed", "data_seed"]], Field(min_length=1, max_length=2)]
 CountFrom0 = Annotated[int, Field(ge=0, strict=True)]
 Dimension = Annotated[list[Any] | Range, BeforeValidator(_dimension)]
 
@@ -173,7 +172,7 @@ class Study(Part):
     stop: Stop = Stop()
     seed: CountFrom0 = 0
     data_seed: CountFrom0 = 0
-    vary: Vary | None = Field(None, description="what repeats change; default seed, and data_seed too under time")
+    vary: Annotated[list[Literal["seed", "data_seed"]], Field(min_length=1)] | None = None
     retries: CountFrom0 = 0
 
     _folder: Path = PrivateAttr(default_factory=Path.cwd)
@@ -224,8 +223,7 @@ class Study(Part):
     @classmethod
     def load(cls, path: str | Path, sets: Sequence[str] = ()) -> Study:
         """Read a study file; `sets` are changes such as 'space.batch_size=[64,128]'."""
-        path = Path(path)
-        content = read_json(path)
+        content = read_json(path := Path(path))
         if not isinstance(content, dict):
             raise StudyError(f"{path}: found {_short(content)}; allowed: a JSON object with name, workload, space …")
         for text in sets:
