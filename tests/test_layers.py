@@ -25,7 +25,7 @@ LAYERS = [
     ["analysis"],
     ["estimators"],
     ["run"],
-    ["models", "crew", "rerun"],
+    ["models", "crew", "rerun", "cleaning", "watch"],
     ["schedule"],
     ["search", "engine", "train"],
     ["augment", "workloads", "studies"],

@@ -198,10 +198,10 @@ def as_root(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_both_schedules_end_well_by_srun_over_several_nodes(
-    slurm_mpi: SlurmCluster, no_site: None, as_root: None, tmp_path: Path
+    slurm_mpi: SlurmCluster, no_site: None, as_root: None, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     made = [
-        sleeping(tmp_path / schedule, 8, 0.2, nodes=2, schedule=schedule) for schedule in ("synchronous", "dispatch")
+        sleeping(tmp_path / schedule, 16, 0.2, nodes=2, schedule=schedule) for schedule in ("synchronous", "dispatch")
     ]
     for each in made:
         slurm_mpi.wait_for(each.job, "COMPLETED FAILED REQUEUED", 60)
@@ -209,7 +209,35 @@ def test_both_schedules_end_well_by_srun_over_several_nodes(
         assert (about["JobState"], about["ExitCode"], about["Restarts"]) == ("COMPLETED", "0:0", "0"), each.log()
         assert each.complete()
         assert "Killed" not in each.log()
-        assert set(tradewind.Results.load(each.run).column("rank")) == {0, 1}
+        ran = tradewind.Results.load(each.run)
+        assert set(ran.column("rank")) == {0, 1, 2, 3}, "a rank on each core of both nodes"
+    assert capsys.readouterr().out.splitlines() == ["2 nodes × 2 cores, 2 workers each"] * 2
+
+
+def test_jobs_run_the_run_folders_copy_of_the_study_whatever_becomes_of_the_file(
+    slurm: SlurmCluster, no_site: None, tmp_path: Path
+) -> None:
+    tmp_path.mkdir(exist_ok=True)
+    hold = slurm.call("sbatch", "--parsable", "--exclusive", "--nodes=4", "--output=/dev/null", "--wrap=sleep 60")
+    made = sleeping(tmp_path, 4, 0.1, array=1)
+    study = json.loads((tmp_path / "study.json").read_text())
+    (tmp_path / "study.json").write_text(json.dumps({**study, "fixed": {"seconds": 9.0}, "space": {"n": [7]}}))
+    slurm.call("scancel", hold)
+    slurm.wait_for(f"{made.job}_0", "COMPLETED FAILED", 40)
+    assert made.complete()
+    assert set(tradewind.Results.load(made.run).column("seconds")) == {0.1}
+    assert json.loads((made.run / "edition.json").read_text())["file"] == str(tmp_path / "study.json")
+
+
+def test_array_tasks_fill_whole_nodes_where_tasks_are_confined(
+    slurm: SlurmCluster, no_site: None, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    made = sleeping(tmp_path, 6, 0.5, array=1)
+    slurm.wait_for(f"{made.job}_0", "COMPLETED FAILED", 40)
+    assert made.complete()
+    logs = {record["log"]["file"] for record in tradewind.Results.load(made.run).records()}
+    assert len(logs) == 2, "a worker on each core"
+    assert capsys.readouterr().out.splitlines()[0] == "1 node × 2 cores, 2 workers each"
 
 
 def test_an_mpi_job_that_is_signalled_lets_every_rank_end_and_goes_on(
@@ -224,7 +252,7 @@ def test_an_mpi_job_that_is_signalled_lets_every_rank_end_and_goes_on(
         assert slurm_mpi.job(each.job)["Restarts"] == "1"
         assert "stopped by SIGUSR1; nothing recorded is lost" in each.log()
         assert each.complete()
-        assert len(each.executed()) <= each.trials + 2
+        assert len(each.executed()) <= each.trials + 4
 
 
 def test_a_job_that_gets_nowhere_is_not_requeued(slurm: SlurmCluster, no_site: None, tmp_path: Path) -> None:
@@ -319,14 +347,26 @@ def test_a_dry_run_prints_the_script_and_writes_nothing(
         "#SBATCH --requeue",
         "#SBATCH --exclusive",
     ]
-    words = f'"$python" -m tradewind run {study} --set repeats=2 --schedule dispatch --out "$out"'
-    assert f"\nsrun --mpi=pmix --cpus-per-task=8 {words} &\n" in text
+    words = '"$python" -m tradewind run "$out/study.json" --schedule dispatch --out "$out"'
+    ranks = "--ntasks=$((SLURM_JOB_NUM_NODES * 4)) --ntasks-per-node=4 --cpus-per-task=8"
+    assert f"\nsrun --mpi=pmix {ranks} {words} &\n" in text
+    assert f"\nexport TRADEWIND_CODE={tmp_path}\n" in text
+    assert text.endswith("\n# 2 nodes × 4 GPUs, 4 workers each")
     assert f"\nmodule load cuda\n\npython={sys.executable}\n" in text
     assert 'scontrol requeue "$job"' in text
     assert not (tmp_path / "runs").exists()
     timed = submit_command(str(study), None, ["purpose=time"], Request(), True)
     assert "#SBATCH --exclusive" in timed  # a measured trial has its node to itself
-    assert "#SBATCH --exclusive" not in submit_command(str(study), None, [], Request(), True)
+    whole = submit_command(str(study), None, [], Request(nodes=4), True)
+    assert "#SBATCH --exclusive" in whole
+    assert "--ntasks-per-node=$SLURM_CPUS_ON_NODE --cpus-per-task=1 " in whole
+    assert whole.endswith("\n# 4 nodes, whole, a worker on each core")
+    assert timed.endswith("\n# 1 node, whole, 1 worker each")
+    assert "--ntasks-per-node=1 --cpus-per-task=$SLURM_CPUS_ON_NODE " in timed
+    shared = submit_command(str(study), None, [], Request(nodes=4, cpus_per_task=8), True)
+    assert "#SBATCH --exclusive" not in shared
+    assert shared.endswith("\n# 4 nodes × 8 cores, 8 workers each")
+    assert "--ntasks-per-node=8 --cpus-per-task=1 " in shared
 
 
 @pytest.mark.parametrize(

@@ -69,6 +69,19 @@ class Claims:
         return True
 
 
+def living_owners(folder: RunFolder) -> list[str]:
+    """Who is at work in a run folder: host and process of each."""
+    found = []
+    for path in sorted(folder.owners.glob("*.json")):
+        if not owner_gone(path):
+            try:
+                process = Process(**json.loads(path.read_bytes()))
+                found.append(f"process {process.pid} on {process.host}")
+            except (OSError, ValueError, TypeError):
+                found.append(f"the job {path.stem}")
+    return found
+
+
 def owner_gone(name: Path) -> bool:
     """Whether the process behind a claim or owner file has ended."""
     try:

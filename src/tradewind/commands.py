@@ -7,7 +7,7 @@ import re
 import shlex
 import shutil
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +15,7 @@ from tradewind.analysis.advice import advise
 from tradewind.analysis.expectation import expectation
 from tradewind.analysis.status import status
 from tradewind.best import Best
+from tradewind.cleaning import bytes_text, clean_page, leftovers_of_cache, leftovers_of_run, size
 from tradewind.cluster.slurm import queue_state
 from tradewind.engine.world import leading
 from tradewind.errors import Interrupted, Mistake, RunError, nearest
@@ -30,6 +31,7 @@ from tradewind.run import finish
 from tradewind.schedule.trials import Trials
 from tradewind.studies import path_of
 from tradewind.study import Study, schema
+from tradewind.workloads.cache import cache_folder
 
 UNITS_S = {"": 1, "s": 1, "m": 60, "min": 60, "h": 3600, "d": 86_400}
 
@@ -80,7 +82,23 @@ def check_command(name: str, workers: int | None, sets: list[str], as_json: bool
 def status_command(run: Path) -> dict[str, Any]:
     """How far a run is, and its jobs in Slurm's queue."""
     folder = RunFolder.open(run)
-    return {**status(folder), "queue": queue_state(folder)}
+    room = {"bytes": size(folder.path), "free_bytes": shutil.disk_usage(folder.path).free}
+    return {**status(folder), **room, "queue": queue_state(folder)}
+
+
+def clean_command(run: Path | None, cache: bool, dry_run: bool, say: Callable[[str], None]) -> None:
+    """Remove what is needed no more from a run folder or from the user's cache, whose size is told first."""
+    if (run is None) == (not cache):
+        raise Mistake("clean: say either a run folder or --cache")
+    where = cache_folder() if run is None else run
+    leftovers = leftovers_of_cache() if run is None else leftovers_of_run(RunFolder.open(run))
+    if run is None:
+        say(f"{where} holds {bytes_text(size(where))}")
+    page = clean_page(leftovers, where, dry_run)  # while it can still be counted
+    if not dry_run:
+        for one in leftovers:
+            one.remove()
+    say(page)
 
 
 def schema_text() -> str:

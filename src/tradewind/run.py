@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import shutil
 import sys
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 from tradewind import machine
+from tradewind.claims import living_owners
+from tradewind.cleaning import bytes_text
 from tradewind.crew import Options, check_devices, followed, joined, others_of, share_of, workers_of
 from tradewind.engine import Ended, Engine, Epoch, Lost, Waiting
 from tradewind.engine.world import World
@@ -28,55 +31,14 @@ from tradewind.schedule.searching import Searching
 from tradewind.schedule.trials import Trials
 from tradewind.stopping import Stop
 from tradewind.study import Study
+from tradewind.watch import Quiet, Watch
 from tradewind.workloads import being_imported
 
+LOOK_AT_DISK_S = 10.0
+LOW_BYTES, LOW_SHARE = 2e9, 0.1  # a disk with less than both left is nearly full
 EPOCH_LINE_S = 1.0  # at most one progress line per trial in this time
 POLL_S = 0.1
 NEARLY_DURABLE_S = 0.002
-
-
-class Watch(Protocol):
-    """Somebody who watches a run."""
-
-    def begin(self, plan: Mapping[str, Any]) -> None:
-        """The run starts: how many trials there are, where, with which workers."""
-        ...
-
-    def started(self, worker: int, trial: Trial) -> None:
-        """A worker begins with a trial."""
-        ...
-
-    def epoch(self, worker: int, epoch: int, scores: Mapping[str, float]) -> None:
-        """A worker has trained another epoch."""
-        ...
-
-    def waiting(self, worker: int, since: float, holder: Mapping[str, Any]) -> None:
-        """A worker's trial waits since then for that one of another run; without a holder it waits no more."""
-        ...
-
-    def finished(self, worker: int | None, record: Record) -> None:
-        """A trial has ended and its record is durable; worker None: another job ran it."""
-        ...
-
-    def turn(self, waiting: int) -> None:
-        """The loop turns; `waiting` trials are in the hands of other jobs."""
-        ...
-
-    def end(self) -> None:
-        """The run is over, one way or another."""
-        ...
-
-
-class Quiet:
-    """Watches and says nothing."""
-
-    def begin(self, plan: Mapping[str, Any]) -> None: ...
-    def started(self, worker: int, trial: Trial) -> None: ...
-    def epoch(self, worker: int, epoch: int, scores: Mapping[str, float]) -> None: ...
-    def waiting(self, worker: int, since: float, holder: Mapping[str, Any]) -> None: ...
-    def finished(self, worker: int | None, record: Record) -> None: ...
-    def turn(self, waiting: int) -> None: ...
-    def end(self) -> None: ...
 
 
 def run(
@@ -114,7 +76,7 @@ def lead(study: Study, path: Path, how: Options, watch: Watch, world: World | No
     check_devices(trials, how, world)
     share = share_of(how, world)
     first = world is None or not world.rank
-    aside = set_aside(path) if how.fresh and first else None
+    aside = _make_room(path) if how.fresh and first else None
     folder = RunFolder.create(path)
     if first:
         extend(folder, trials)
@@ -136,6 +98,16 @@ def lead(study: Study, path: Path, how: Options, watch: Watch, world: World | No
         if path.exists():
             raise
         raise JournalError(_gone(path)) from error
+
+
+def _make_room(path: Path) -> Path | None:
+    """Move an old run aside, unless a job is at work there."""
+    living = living_owners(RunFolder.open(path)) if path.exists() else []
+    if living:
+        raise RunError(
+            f"{path}: --fresh: {living[0]} is at work there; wait for its end, end it, or choose another --out"
+        )
+    return set_aside(path)
 
 
 def _gone(path: Path) -> str:
@@ -169,6 +141,7 @@ class Loop:
         self.in_flight: dict[str, tuple[int, Trial]] = {}
         self.written: dict[str, tuple[int | None, Trial]] = {}  # finished or paused, not yet durable
         self.last_line: dict[str, float] = {}
+        self.next_look, self.warned_at = 0.0, float("inf")  # at the disk
         self.machines: set[str] = set()  # of workers elsewhere, whose facts are kept
         self.watch.begin(self._plan(results, owner))
 
@@ -186,6 +159,7 @@ class Loop:
                 self._collect(POLL_S if not self.written else NEARLY_DURABLE_S)
                 self._count(self.journal.durable())
                 self.claims.beat()
+                self._look_at_disk()
                 self.watch.turn(self.schedule.waiting_for_others)
         except KeyboardInterrupt:
             # what has ended well by now counts; a signal to the whole group may have ended workers too
@@ -216,6 +190,20 @@ class Loop:
                 self._wait(event)
             else:
                 self._take_back(event)
+
+    def _look_at_disk(self) -> None:
+        """Warn of a disk that is nearly full, each time that half of what was left is gone."""
+        if time.monotonic() < self.next_look:
+            return
+        self.next_look = time.monotonic() + LOOK_AT_DISK_S
+        with suppress(OSError):
+            disk = shutil.disk_usage(self.folder.path)
+            if disk.free < min(LOW_BYTES, disk.total * LOW_SHARE, self.warned_at / 2):
+                self.warned_at = disk.free
+                self.watch.warn(
+                    f"{self.folder.path}: {bytes_text(disk.free)} are left on its disk; make room, for example by "
+                    "tradewind clean RUN or tradewind clean --cache, before the run has to stop"
+                )
 
     def _hand_out(self, pack: Pack) -> None:
         for trial in pack.trials:
@@ -307,5 +295,7 @@ def extend(folder: RunFolder, trials: Trials) -> None:
         raise RunError(f"{folder.path}: holds imported results; choose another --out")
     count, exact = trials.count()  # so that who looks at the folder need not import the user's modules to know
     found = {**study.edition([*filter(None, trials.metrics)], trials.directions), "trials": count, "exact": exact}
+    if edition and Path(found["file"]).resolve() == folder.study_file.resolve():  # its own copy, as jobs run it
+        found |= {name: edition[name] for name in ("folder", "file", "sets")}
     if found != edition:
         folder.keep_edition(study.digest(), found)

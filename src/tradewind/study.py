@@ -6,6 +6,7 @@ import hashlib
 import inspect
 import json
 import math
+import os
 import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -29,6 +30,7 @@ from tradewind.pack import Limits, Purpose, Value
 from tradewind.study_search import GROWING, Search
 from tradewind.where import Condition
 
+CODE = "TRADEWIND_CODE"  # names the folder to import from, for a study whose file lies in a run folder
 RESERVED = {"seed": "the study's own `seed` and `repeats`", "data_seed": "the study's own `data_seed`"}
 
 
@@ -232,7 +234,10 @@ class Study(Part):
             study = cls(**content)
         except StudyError as error:
             raise StudyError(f"{path}: {str(error).removeprefix('study: ')}") from None
-        study._folder, study._file, study._sets = path.resolve().parent, path, tuple(sets)
+        beside = path.resolve().parent
+        if (beside / "run.json").exists():  # a run folder's copy: its modules are where the caller says or stands
+            beside = Path(os.environ.get(CODE) or Path.cwd())
+        study._folder, study._file, study._sets = beside, path, tuple(sets)
         return study
 
     @classmethod

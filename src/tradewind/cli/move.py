@@ -123,3 +123,19 @@ def bench(
     from tradewind.bench import listing, measure
 
     typer.echo(measure(name, save, part) if name else listing())
+
+
+@app.command(epilog="Example: tradewind clean runs/quick --dry-run")
+def clean(
+    run: Annotated[Path | None, typer.Argument(metavar="RUN", help="A run folder.")] = None,
+    cache: Annotated[
+        bool, typer.Option("--cache", help="Data sets and augmented stores in your cache folder instead.")
+    ] = False,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Tell what would be removed, and remove nothing.")
+    ] = False,
+) -> None:
+    """Remove checkpoints, caches and weights that are needed no more; never records."""
+    from tradewind.commands import clean_command
+
+    clean_command(run, cache, dry_run, typer.echo)

@@ -9,9 +9,12 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tradewind.cluster.site import slurm_time
+from tradewind.study import CODE
 from tradewind.version import VERSION
 
 SURVIVING = "mpiexec --with-ft ulfm --bind-to none"  # Tradewind places its own workers
+
+CORES = "$SLURM_CPUS_ON_NODE"
 
 STOP = """\
 # Slurm sends USR1 to this script {lead_s} s before the time limit: the run ends at once, resumably.
@@ -46,7 +49,7 @@ class Job:
     """A job, fully resolved: options over the site's defaults."""
 
     name: str
-    run: Sequence[str]  # tradewind's own words after `tradewind run`, without --out
+    run: Sequence[str]  # further words of `tradewind run`
     out: Path
     folder: Path  # of the script's logs
     start_in: Path
@@ -54,6 +57,9 @@ class Job:
     nodes: int = 1
     tasks_per_node: int = 1
     cpus_per_task: int | None = None
+    code: Path = Path()  # where the study's own modules lie
+    whole: bool = False  # takes whole nodes
+    timed: bool = False  # one trial at a time on a host without GPUs
     gpus_per_node: int = 0
     gpus_option: str = ""
     memory: str = ""
@@ -68,6 +74,11 @@ class Job:
     requeue: bool = True
     again: bool = True  # goes back into the queue by itself while work is left
     sbatch: Sequence[str] = ()
+
+    @property
+    def per_core(self) -> bool:
+        """Whether a worker has one core."""
+        return not (self.gpus_per_node or self.timed)
 
     @property
     def lead_s(self) -> int:
@@ -91,6 +102,7 @@ def script(job: Job) -> str:
         f"python={shlex.quote(job.python)}",
         *([f"PATH={shlex.quote(str(Path(job.python).parent))}:$PATH"] if Path(job.python).is_absolute() else []),
         f"out={shlex.quote(str(job.out))}",
+        f"export {CODE}={shlex.quote(str(job.code))}",
         *([f'job="{task}"'] if job.again else []),
         "",
         f"{command(job)} &",
@@ -114,14 +126,14 @@ def options(job: Job) -> list[str]:
         "--account": job.account,
         "--time": slurm_time(job.time_s) if job.time_s else "",
         "--nodes": str(job.nodes),
-        "--ntasks-per-node": str(job.tasks_per_node),
+        "--ntasks-per-node": "" if job.whole and not job.array else str(job.tasks_per_node),
         "--cpus-per-task": str(job.cpus_per_task or ""),
         "--mem": job.memory,
         "--array": f"0-{job.array - 1}" if job.array else "",
         "--signal": f"B:USR1@{job.lead_s}",
     }
     gpus = [job.gpus_option.replace("{n}", str(job.gpus_per_node))] if job.gpus_per_node else []
-    flags = ["--requeue" if job.requeue else "--no-requeue", *(["--exclusive"] if job.alone else [])]
+    flags = ["--requeue" if job.requeue else "--no-requeue", *(["--exclusive"] if job.alone or job.whole else [])]
     if job.array is None and job.launcher == "mpiexec":
         flags.append("--no-kill")  # the ranks on the other nodes go on when one node dies
     return [*(f"{name}={_quoted(value)}" for name, value in asked.items() if value), *gpus, *flags, *job.sbatch]
@@ -129,15 +141,26 @@ def options(job: Job) -> list[str]:
 
 def command(job: Job) -> str:
     """What the job runs."""
-    words = ' "$python" -m tradewind run ' + shlex.join(job.run) + ' --out "$out"'
+    words = ' "$python" -m tradewind run "$out/study.json" ' + shlex.join(job.run) + ' --out "$out"'
     if job.array:
         share = f' --rank "$SLURM_ARRAY_TASK_ID" --of {job.array}' if job.synchronous else ""
-        return words.strip() + " --engine processes" + share
+        fill = f" --workers {job.cpus_per_task}" if job.cpus_per_task and job.per_core else ""
+        return words.strip() + " --engine processes" + fill + share
+    each, cpus = ranks(job)
     if job.launcher == "mpiexec":
-        return SURVIVING + words
+        return f"{SURVIVING} --map-by ppr:{each}:node:oversubscribe{words}"
+    count = f"--ntasks=$((SLURM_JOB_NUM_NODES * {each.removeprefix('$')})) --ntasks-per-node={each}"
     # Slurm's srun does not take over --cpus-per-task from its job since 22.05
-    cpus = f" --cpus-per-task={job.cpus_per_task}" if job.cpus_per_task else ""
-    return f"srun --mpi=pmix{cpus}{words}"
+    return f"srun --mpi=pmix {count}{f' --cpus-per-task={cpus}' if cpus else ''}{words}"
+
+
+def ranks(job: Job) -> tuple[str, str]:
+    """How many MPI ranks a node has, and cores a rank: one on each core, unless GPUs or timed trials decide."""
+    if job.whole:
+        return ("1", CORES) if job.timed else (CORES, "1")
+    if job.per_core and job.cpus_per_task:
+        return str(job.tasks_per_node * job.cpus_per_task), "1"
+    return str(job.tasks_per_node), str(job.cpus_per_task or "")
 
 
 def _quoted(value: str) -> str:

@@ -49,6 +49,20 @@ def max_array_size() -> int:
     return int(found[1]) if found else 1001  # Slurm's own default
 
 
+def cores_per_node(partition: str) -> int | None:
+    """How many cores every node of a partition has at least; None where no Slurm can be asked."""
+    if not installed():
+        return None
+    try:
+        lines = call("sinfo", "--noheader", "--Node", "--format=%c %P").splitlines()
+    except Mistake:
+        return None
+    rows = [line.split() for line in lines]
+    # the default partition has a star behind its name
+    asked = [int(cores) for cores, name in rows if (name.rstrip("*") == partition if partition else name[-1] == "*")]
+    return min(asked, default=None)
+
+
 def submit(folder: RunFolder, script: Path, after: str = "") -> str:
     """Hand a script to Slurm, after another job has ended one way or another; the job's number, durably kept."""
     wait = [f"--dependency=afterany:{after}"] if after else []

@@ -13,7 +13,7 @@ from pathlib import Path
 from tradewind.analysis.expectation import schedules
 from tradewind.cluster.script import Job, script
 from tradewind.cluster.site import TIMES, Site, duration_s, load_site
-from tradewind.cluster.slurm import cancel, max_array_size, submit
+from tradewind.cluster.slurm import cancel, cores_per_node, max_array_size, submit
 from tradewind.crew import SCHEDULES
 from tradewind.errors import Mistake, RunError, nearest
 from tradewind.folder import RunFolder, default_path, write_aside
@@ -56,7 +56,7 @@ def submit_command(name: str, out: Path | None, sets: list[str], request: Reques
     study = Study.load(path_of(name), sets)
     trials = Trials(study)
     path = (out or default_path(study.name)).resolve()
-    job = resolve(study, path, request, site, run_words(name, sets, request))
+    job = resolve(study, path, request, site)
     if job.array and not dry_run and job.array > (most := max_array_size()):
         raise Mistake(
             f"--array {job.array}: this Slurm's arrays have at most {most} tasks (MaxArraySize); take fewer, since "
@@ -65,12 +65,14 @@ def submit_command(name: str, out: Path | None, sets: list[str], request: Reques
     count, why = chained(request, job, trials)
     job = replace(job, again=request.requeue and count == 1)
     if dry_run:
-        return script(job) + (f"\n# {count} such jobs, one after another: {why}" if count > 1 else "")
+        chain = f"\n# {count} such jobs, one after another: {why}" if count > 1 else ""
+        return f"{script(job)}\n# {taken(job)}{chain}"
     folder = RunFolder.create(path)
     extend(folder, trials)
     folder.slurm.mkdir(exist_ok=True)  # one made by an earlier version has none
     file = folder.slurm / f"{time.strftime('%Y%m%d-%H%M%S')}-{secrets.token_hex(2)}.sh"
     write_aside(file, script(job).encode())
+    print(taken(job), flush=True)
     numbers: list[str] = []
     for _ in range(count):
         numbers.append(submit(folder, file, numbers[-1] if numbers else ""))
@@ -111,14 +113,7 @@ def check(request: Request) -> None:
                 raise Mistake(f"{name} {line!r}: allowed: {allowed}")
 
 
-def run_words(name: str, sets: list[str], request: Request) -> list[str]:
-    """What `tradewind run` is told about the study, from wherever a job starts."""
-    path = path_of(name)
-    study = name if str(path) != name else str(path.resolve())
-    return [study, *(word for text in sets for word in ("--set", text)), "--schedule", request.schedule]
-
-
-def resolve(study: Study, out: Path, request: Request, site: Site, run: list[str]) -> Job:
+def resolve(study: Study, out: Path, request: Request, site: Site) -> Job:
     """The job that a request and a site's defaults make."""
     limit = request.time or site.time
     try:
@@ -126,12 +121,15 @@ def resolve(study: Study, out: Path, request: Request, site: Site, run: list[str
     except ValueError:
         raise Mistake(f"--time {limit}: {TIMES}") from None
     return Job(
-        name=study.name, run=run, out=out, folder=RunFolder(out).slurm, start_in=Path.cwd(),
+        name=study.name, run=["--schedule", request.schedule], out=out, code=study.folder,
+        folder=RunFolder(out).slurm, start_in=Path.cwd(),
         python=site.python or sys.executable, nodes=request.nodes,
         tasks_per_node=1 if request.array else request.tasks_per_node or request.gpus_per_node or 1,
         cpus_per_task=request.cpus_per_task, gpus_per_node=request.gpus_per_node or 0, gpus_option=site.gpus,
         memory=request.memory or site.memory, time_s=time_s, partition=request.partition or site.partition,
         account=request.account or site.account, set_up=[*site.set_up, *request.set_up], array=request.array,
+        whole=not (request.gpus_per_node or request.tasks_per_node or request.cpus_per_task),
+        timed=study.purpose == "time" and not request.gpus_per_node,
         alone=study.purpose == "time", synchronous=request.schedule == "synchronous",
         launcher="mpiexec" if request.survive else site.launcher,
         requeue=request.requeue, sbatch=[*site.sbatch, *request.sbatch],
@@ -167,14 +165,35 @@ def expected_s(job: Job, trials: Trials) -> float | None:
 
 def workers(job: Job) -> int:
     """How many trials run at once."""
-    if job.array:
-        return job.array * (job.gpus_per_node or job.cpus_per_task or 1)
-    return job.nodes * job.tasks_per_node
+    return (job.array or job.nodes) * workers_per_node(job, cores_per_node(job.partition))
+
+
+def workers_per_node(job: Job, cores: int | None) -> int:
+    """How many of them on each node, which has so many cores."""
+    if job.gpus_per_node:
+        return job.gpus_per_node if job.array else job.tasks_per_node
+    if job.timed:
+        return 1 if job.array or job.whole else job.tasks_per_node
+    return cores or 1 if job.whole else job.tasks_per_node * (job.cpus_per_task or 1)
+
+
+def taken(job: Job) -> str:
+    """What the job takes and how it is filled, for people."""
+    nodes = job.array or job.nodes
+    what = f"{nodes} node{'' if nodes == 1 else 's'}"
+    cores = cores_per_node(job.partition) if job.whole else job.tasks_per_node * (job.cpus_per_task or 1)
+    each = workers_per_node(job, cores)
+    workers = f"{each} worker{'' if each == 1 else 's'} each"
+    if job.gpus_per_node:
+        return f"{what} × {job.gpus_per_node} GPU{'' if job.gpus_per_node == 1 else 's'}, {workers}"
+    if cores is None:
+        return f"{what}, whole, {'1 worker each' if job.timed else 'a worker on each core'}"
+    return f"{what} × {cores} core{'' if cores == 1 else 's'}, {workers}"
 
 
 def said(job: Job, numbers: list[str], why: str, file: Path) -> str:
     """What was submitted, where it is, and what can be done with it."""
-    what = f"an array of {job.array}" if job.array else f"{job.nodes} × {job.tasks_per_node} MPI ranks"
+    what = f"an array of {job.array}" if job.array else "MPI"
     run = shlex.quote(str(job.out))
     return (
         f"submitted {', '.join(numbers)}: {what}; {why}\nscript {file}\n"

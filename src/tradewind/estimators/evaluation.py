@@ -18,10 +18,11 @@ from tradewind.estimators.problem import Problem, held
 from tradewind.folder import RunFolder
 from tradewind.journal import Record
 from tradewind.results import Results
-from tradewind.run import Quiet, run
+from tradewind.run import run
 from tradewind.schedule.trials import Trials
 from tradewind.study import Study
 from tradewind.study_search import LEARNING
+from tradewind.watch import Quiet
 
 ENGINES = ("auto", "serial", "processes")
 FAILED = f"{folds.FitFailed.__name__}: "  # what the error of a fit that raised begins with

@@ -23,7 +23,7 @@ from tradewind.progress import Progress, epochs_of, portion
 from tradewind.quantities import duration
 from tradewind.ranking import Standing
 from tradewind.report.best import mean_text
-from tradewind.run import Quiet, Watch
+from tradewind.watch import Quiet, Watch
 
 LINE_S = 1.0  # at most one line in this time, so that a log of a million trials stays readable
 
@@ -130,6 +130,10 @@ class Lines(Tally):
             self._say(f"trial {record['trial']} {state} in {took}{others} | {self.summary()}")
             self._unsaid = 0
 
+    def warn(self, text: str) -> None:
+        """Say it."""
+        self._say(text)
+
     def turn(self, waiting: int) -> None:
         """Tell once when only other jobs have work."""
         if waiting and waiting != self._waiting:
@@ -180,6 +184,10 @@ class Terminal(Tally):
             self._doing.pop(worker, None)
         if record["state"] == "failed" and self.counts["failed"] <= 20:
             self._live.console.print(Text(f"trial {record['trial']} failed: {record['reason']}", style="red"))
+
+    def warn(self, text: str) -> None:
+        """Say it in a line that stays."""
+        self._live.console.print(Text(text, style="yellow"))
 
     def turn(self, waiting: int) -> None:
         """Remember how many trials others have."""
