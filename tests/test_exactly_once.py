@@ -19,6 +19,7 @@ import psutil
 import pytest
 
 import tradewind
+import tradewind.claims
 from tradewind.claims import LEASE_S, Claims
 from tradewind.folder import RunFolder
 
@@ -329,10 +330,12 @@ def rewrite(folder: RunFolder, owner: str, age_s: float = 0.0, **changes: object
         ({"host": "elsewhere"}, LEASE_S / 2, None),
         ({"host": "elsewhere"}, LEASE_S + 1, 1),
         ({}, LEASE_S + 1, None),  # of this host it is known that it lives
-        ({"boot": "before the last"}, 0.0, 1),
+        ({"boot": "another one"}, 0.0, None),  # rebooted, or a cloned image of the same name: the lease decides
+        ({"boot": "another one"}, LEASE_S + 1, 1),
+        ({"namespace": "pid:[1]"}, 0.0, None),  # in a container, where its number is another one
+        ({"namespace": "pid:[1]"}, LEASE_S + 1, 1),
         ({"started": 1.0}, 0.0, 1),  # its number now belongs to another process
     ],
-    ids=["other-host", "other-host-half-a-lease", "other-host-expired", "slow", "rebooted", "number-reused"],
 )
 def test_when_an_owner_counts_as_gone(
     folder: RunFolder, changes: dict[str, object], age_s: float, generation: int | None
@@ -340,6 +343,48 @@ def test_when_an_owner_counts_as_gone(
     assert claims(folder, "old").take(0) == 0
     rewrite(folder, "old", age_s, **changes)
     assert claims(folder, "new").take(0) == generation
+
+
+@pytest.mark.parametrize("ahead_s", [-3600.0, 3600.0])
+def test_a_lease_is_measured_by_the_clock_of_the_file_system(
+    folder: RunFolder, monkeypatch: pytest.MonkeyPatch, ahead_s: float
+) -> None:
+    for number, age_s in enumerate((LEASE_S / 2, LEASE_S + 2)):
+        assert claims(folder, f"old{number}").take(number) == 0
+        rewrite(folder, f"old{number}", age_s, host="elsewhere")
+    ours = time.time
+    monkeypatch.setattr(time, "time", lambda: ours() + ahead_s)
+    monkeypatch.setattr(tradewind.claims, "_clocks", {})
+    new = claims(folder, "new")
+    assert [new.take(block) for block in (0, 1)] == [None, 1]
+
+
+def test_an_owner_whose_sign_of_life_lies_in_the_future_is_gone_when_no_new_one_comes(
+    folder: RunFolder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert claims(folder, "old").take(0) == 0
+    rewrite(folder, "old", -3600.0, host="elsewhere")
+    new = claims(folder, "new")
+    assert new.take(0) is None
+    later = time.monotonic
+    monkeypatch.setattr(time, "monotonic", lambda: later() + LEASE_S / 2)
+    assert new.take(0) is None
+    rewrite(folder, "old", -3700.0, host="elsewhere")
+    assert new.take(0) is None, "a new one has come"
+    monkeypatch.setattr(time, "monotonic", lambda: later() + 2 * LEASE_S)
+    assert new.take(0) == 1
+
+
+def test_signs_of_life_come_whatever_the_job_is_doing(folder: RunFolder, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tradewind.claims, "BEAT_S", 0.01)
+    job = claims(folder, "busy")
+    path = folder.owner("busy")
+    os.utime(path, (0, 0))
+    deadline = time.monotonic() + 10.0
+    while not path.stat().st_mtime:
+        assert time.monotonic() < deadline, "no sign of life"
+        time.sleep(0.01)  # as a trial in the foreground, a slow search or a slow disk does
+    job.leave()
 
 
 def test_a_claim_that_can_not_be_read_is_left_alone_until_its_lease_ends(folder: RunFolder) -> None:

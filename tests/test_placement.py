@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from conftest import Cli, WriteStudy
 
 from tradewind import machine
 from tradewind.crew import Options, check_devices, local_places
@@ -255,3 +256,23 @@ def test_several_devices_need_an_engine_with_as_many_workers(driver: Callable[..
     assert refused(both, workers=1) == "--workers 1: devices: 2 needs 2 workers or more"
     check_devices(both, Options(workers=2), None)
     check_devices(trials_on(1), Options(engine="serial", workers=1), None)
+
+
+def test_a_driver_that_hangs_is_survived_and_said(
+    command: Cli, write_study: WriteStudy, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    hanging = tmp_path / "nvidia-smi"
+    hanging.write_text("#!/bin/sh\nexec sleep 600\n")
+    hanging.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
+    monkeypatch.setattr(machine, "DRIVER_S", 0.2)
+    for known in (machine._gpus, machine.facts, machine.name):
+        known.cache_clear()
+    write_study({"name": "s", "workload": "work:f", "space": {"x": [1]}}, "def f(config):\n    return 1.0\n")
+    try:
+        answer = command("run", "study.json", "--out", "run", "--engine", "serial", "--quiet")
+    finally:
+        for known in (machine._gpus, machine.facts, machine.name):
+            known.cache_clear()
+    assert answer.returncode == 0
+    assert answer.stderr == "tradewind: nvidia-smi gives no answer within 0.2 s: going on without it\n"

@@ -243,9 +243,9 @@ def test_array_tasks_fill_whole_nodes_where_tasks_are_confined(
 def test_an_mpi_job_that_is_signalled_lets_every_rank_end_and_goes_on(
     slurm_mpi: SlurmCluster, no_site: None, as_root: None, tmp_path: Path
 ) -> None:
-    made = [sleeping(tmp_path / f"{survive}", 20, 0.5, nodes=2, survive=survive) for survive in (False, True)]
+    made = [sleeping(tmp_path / f"{survive}", 32, 0.5, nodes=2, survive=survive) for survive in (False, True)]
     for each in made:
-        wait_until(lambda each=each: len(each.executed()) >= 4, 60, "ranks work", each.log)  # type: ignore[misc]
+        wait_until(lambda each=each: len(each.executed()) >= 8, 60, "ranks work", each.log)  # type: ignore[misc]
         slurm_mpi.call("scancel", "--batch", "--signal=USR1", each.job)
     for each in made:
         slurm_mpi.wait_for(each.job, "COMPLETED", 60)

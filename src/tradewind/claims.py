@@ -1,7 +1,8 @@
 """Claims: how several jobs share one run folder without a lock daemon, on network file systems too.
 
 A block of work is claimed by hard-linking one's owner file to the block's name, which exactly one
-process can do. The link shows who owns it and, by its time of change, when that owner last lived.
+process can do. The link shows who owns it and, by its time of change, when that owner last lived: the file
+system stamps it, and its clock tells how long ago.
 A block whose owner is gone is claimed anew under the next generation of its name.
 """
 
@@ -9,7 +10,11 @@ from __future__ import annotations
 
 import json
 import os
+import secrets
+import threading
 import time
+import weakref
+from contextlib import suppress
 from dataclasses import asdict
 from pathlib import Path
 
@@ -17,6 +22,8 @@ from tradewind.folder import RunFolder, write_aside
 from tradewind.machine import Process
 
 LEASE_S = 60.0  # a sign of life older than this, from another host, means that its owner is gone
+BEAT_S = LEASE_S / 6
+CLOCK_S = 30.0  # how often a file system is asked for its time
 MOST_LINKS = 30_000  # ext4 allows 65,000 links to a file
 
 
@@ -28,7 +35,9 @@ class Claims:
         self._names = folder.claims / edition
         self._names.mkdir(exist_ok=True)
         self._file = self._sign()
-        self._beat = time.monotonic()
+        self._ended = threading.Event()
+        threading.Thread(target=_beat, args=(folder, owner, self._ended), name="lease", daemon=True).start()
+        weakref.finalize(self, self._ended.set)
 
     def take(self, block: int) -> int | None:
         """Try to own a block: the generation of the claim, or None while another owner lives."""
@@ -41,14 +50,9 @@ class Claims:
                 return None
             generation += 1
 
-    def beat(self) -> None:
-        """Give a sign of life; cheap enough to call in every turn of a loop."""
-        if time.monotonic() - self._beat > LEASE_S / 6:
-            self._beat = time.monotonic()
-            os.utime(self._file)
-
     def leave(self) -> None:
         """Say that this owner ended, so that others need not wait for the lease."""
+        self._ended.set()
         for path in self._folder.owners.glob(f"{self._owner}*.json"):
             path.write_text(json.dumps({"ended": True}))
 
@@ -83,14 +87,58 @@ def living_owners(folder: RunFolder) -> list[str]:
 
 
 def owner_gone(name: Path) -> bool:
-    """Whether the process behind a claim or owner file has ended."""
+    """Whether the process behind a claim or owner file has ended; its lease decides where it can't be seen."""
     try:
         content = json.loads(name.read_bytes())
         if content.get("ended"):
             return True
         gone = Process(**content).gone()
-        return time.time() - name.stat().st_mtime > LEASE_S if gone is None else gone
+        return _lapsed(name) if gone is None else gone
     except FileNotFoundError:
         return True
     except (ValueError, TypeError):
-        return time.time() - name.stat().st_mtime > LEASE_S
+        return _lapsed(name)
+
+
+def _beat(folder: RunFolder, owner: str, ended: threading.Event) -> None:
+    """Signs of life from a thread: whatever else this process waits for, its lease does not run out."""
+    while not ended.wait(BEAT_S):
+        for path in folder.owners.glob(f"{owner}*.json"):
+            with suppress(OSError):  # a disk across a network may come back
+                os.utime(path)
+
+
+def _lapsed(name: Path) -> bool:
+    """Whether the last sign of life is older than a lease: by the clock of the file system, which stamped it.
+
+    One that lies in the future says nothing by itself: such an owner lives while new ones come.
+    """
+    beat, now = name.stat().st_mtime, _file_system_time(name.parent)
+    if now >= beat:
+        _watched.pop(name, None)
+        return now - beat > LEASE_S
+    seen, since = _watched.get(name, (0.0, 0.0))
+    if seen != beat:
+        _watched[name] = beat, time.monotonic()
+        return False
+    return time.monotonic() - since > LEASE_S
+
+
+_watched: dict[Path, tuple[float, float]] = {}  # signs of life in the future: which, and seen since when
+_clocks: dict[Path, tuple[float, float]] = {}  # of file systems: ahead of our monotonic clock by this, as of when
+
+
+def _file_system_time(folder: Path) -> float:
+    """Now, by the clock that stamps files in a folder; by our own where no file can be made there."""
+    ahead, asked = _clocks.get(folder, (0.0, -CLOCK_S))
+    if time.monotonic() - asked >= CLOCK_S:
+        probe = folder / f".clock.{secrets.token_hex(4)}"
+        try:
+            probe.touch()
+            ahead = probe.stat().st_mtime - time.monotonic()
+        except OSError:
+            ahead = time.time() - time.monotonic()
+        with suppress(OSError):
+            probe.unlink()
+        _clocks[folder] = ahead, time.monotonic()
+    return time.monotonic() + ahead

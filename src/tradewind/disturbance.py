@@ -3,20 +3,18 @@
 from __future__ import annotations
 
 import os
-import shutil
-import subprocess
 import time
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
+from tradewind.machine import nvidia_smi
 from tradewind.pack import Place
 
 MOST = 0.05  # a trial disturbed by more than this share decides nothing
 SHORTEST_S = 0.2  # in less, the ticks by which Linux counts are too coarse
 ODD = 0.2  # where idle and busy time differ by more from the time that passed, these are not the counts of our cores
 LAUNCHERS = (b"OMPI_COMM_WORLD_RANK=", b"PMIX_RANK=", b"PMI_RANK=")
-GPU_TIMEOUT_S = 10
 _TICK_S = 1 / os.sysconf("SC_CLK_TCK")
 
 
@@ -105,14 +103,10 @@ class Disturbance:
 
     def _foreign_on_gpus(self) -> float | None:
         """The share of their time that the GPUs of this worker spend on other processes at this moment."""
-        call = ["nvidia-smi", "pmon", "--count", "1", "--select", "u", "--id", ",".join(self._place.gpus)]
-        if not shutil.which("nvidia-smi"):
+        answer = nvidia_smi("pmon", "--count", "1", "--select", "u", "--id", ",".join(self._place.gpus))
+        if not answer:
             return None
-        try:
-            answer = subprocess.run(call, capture_output=True, text=True, check=True, timeout=GPU_TIMEOUT_S)
-        except (OSError, subprocess.SubprocessError):
-            return None
-        rows = [line.split() for line in answer.stdout.splitlines() if not line.startswith("#")]
+        rows = [line.split() for line in answer.splitlines() if not line.startswith("#")]
         busy = {int(row[1]): float(row[3]) if row[3] != "-" else 0.0 for row in rows if row[1].isdigit()}
         ours = self._family(_processes())
         if busy and not ours & busy.keys() and not all(Path(f"/proc/{pid}").exists() for pid in busy):

@@ -11,7 +11,7 @@ import socket
 import subprocess
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import cache
 from importlib import metadata
@@ -20,6 +20,8 @@ from pathlib import Path
 from typing import Any
 
 from tradewind.version import VERSION
+
+DRIVER_S = 10.0  # in which a driver that works has answered
 
 
 def cores() -> int:
@@ -47,17 +49,34 @@ def one_thread() -> Iterator[None]:
         torch.set_num_threads(before)
 
 
+def nvidia_smi(*words: str) -> str:
+    """What nvidia-smi prints; nothing where it is not there, fails or does not answer, as when a driver hangs."""
+    if not shutil.which("nvidia-smi"):
+        return ""
+    process = subprocess.Popen(
+        ["nvidia-smi", *words], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
+    )
+    try:
+        answer, _ = process.communicate(timeout=DRIVER_S)
+    except subprocess.TimeoutExpired:
+        print(f"tradewind: nvidia-smi gives no answer within {DRIVER_S:g} s: going on without it", file=sys.stderr)
+        process.kill()
+        assert process.stdout is not None, "it is a pipe"
+        process.stdout.close()
+        with suppress(subprocess.TimeoutExpired):  # in the hands of a driver that hangs it can't even be killed
+            process.wait(1.0)
+        return ""
+    return answer if process.returncode == 0 else ""
+
+
 @cache
 def _gpus() -> tuple[tuple[str, str], ...]:
     """Identity and name of the GPUs this process may use; asks the driver, since importing torch costs seconds."""
     visible = os.environ.get("CUDA_VISIBLE_DEVICES")
-    if visible in {"", "-1"} or not shutil.which("nvidia-smi"):
+    if visible in {"", "-1"}:
         return ()
-    ask = ["nvidia-smi", "--query-gpu=uuid,name", "--format=csv,noheader"]
-    answer = subprocess.run(ask, capture_output=True, text=True, check=False, timeout=30)
-    if answer.returncode != 0:
-        return ()
-    lines = [line.split(", ", 1) for line in answer.stdout.splitlines() if ", " in line]
+    answer = nvidia_smi("--query-gpu=uuid,name", "--format=csv,noheader")
+    lines = [line.split(", ", 1) for line in answer.splitlines() if ", " in line]
     there = [(uuid.strip(), name.strip()) for uuid, name in lines]
     if visible is None:
         return tuple(there)
@@ -131,26 +150,36 @@ def boot() -> str:
         return ""
 
 
+def namespace() -> str:
+    """The PID namespace that process numbers are counted in: each container has its own."""
+    try:
+        return os.readlink("/proc/self/ns/pid")
+    except OSError:
+        return ""
+
+
 @dataclass(frozen=True)
 class Process:
-    """A process, so described that another host can tell whether it may still be alive."""
+    """A process, so described that another host or container can tell whether it may still be alive."""
 
     host: str
     boot: str
+    namespace: str
     pid: int
     started: float
 
     @classmethod
     def this(cls) -> Process:
         """The calling process."""
-        return cls(socket.gethostname(), boot(), os.getpid(), _start_time(os.getpid()) or 0.0)
+        return cls(socket.gethostname(), boot(), namespace(), os.getpid(), _start_time(os.getpid()) or 0.0)
 
     def gone(self) -> bool | None:
-        """True or False where that can be known; None for a process of another host."""
-        if self.host != socket.gethostname():
+        """True or False where that can be known; None for one of another host or container, or before a reboot.
+
+        Cloned images share a host's name, and containers a host's boot: only the three together name a process.
+        """
+        if (self.host, self.boot, self.namespace) != (socket.gethostname(), boot(), namespace()):
             return None
-        if self.boot != boot():
-            return True
         started = _start_time(self.pid)
         return started is None or abs(started - self.started) > 0.05
 

@@ -158,7 +158,6 @@ class Loop:
                     self.journal.finished(record, curve)
                 self._collect(POLL_S if not self.written else NEARLY_DURABLE_S)
                 self._count(self.journal.durable())
-                self.claims.beat()
                 self._look_at_disk()
                 self.watch.turn(self.schedule.waiting_for_others)
         except KeyboardInterrupt:

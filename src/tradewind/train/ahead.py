@@ -223,7 +223,6 @@ def _make_chunks(folder: Path, file: int, recipe: Recipe, claims: Claims) -> lis
     spans = [(start, min(start + step, recipe.count)) for start in range(0, recipe.count, step)]
     known, kept = _known(folder), {}
     for span in spans:
-        claims.beat()
         if span in known and _holds(folder, recipe, known[span]):
             kept[span] = known[span]
     missing = deque(span for span in spans if span not in kept)
@@ -231,7 +230,6 @@ def _make_chunks(folder: Path, file: int, recipe: Recipe, claims: Claims) -> lis
     noted = time.perf_counter()
     with _lone_threads() as (pool, threads), open(_progress(folder), "ab", buffering=0) as progress:
         while missing or made:
-            claims.beat()
             while missing and len(made) < threads:
                 made.append(pool.submit(_write_chunk, file, recipe, *missing.popleft()))
             chunk = made.popleft().result()
