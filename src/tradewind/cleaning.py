@@ -43,16 +43,21 @@ def leftovers_of_run(folder: RunFolder) -> list[Leftover]:
     if owners := living_owners(folder):
         raise RunError(f"{folder.path}: {owners[0]} is at work there; clean it after its end")
     ended = results.final_keys()
-    try:
-        best = results.best().record["key"]
-    except RunError:
-        best = ""
-    beaten = [path for path in _files(folder.models) if path.stem in ended and path.stem != best]
     return [
         Leftover("checkpoints", [path for path in _files(folder.checkpoints) if path.stem in ended]),
         Leftover("caches", _files(folder.cache)),
-        Leftover("weights", beaten if best else []),
+        Leftover("weights", [path for path in _beaten_weights(folder, results) if path.stem in ended]),
     ]
+
+
+def _beaten_weights(folder: RunFolder, results: Results) -> list[Path]:
+    """Those that the study does not ask to keep."""
+    keep = folder.edition().get("study", {}).get("keep", "best")
+    standing = None if keep == "all" else results.standing(1 if keep == "best" else keep)
+    if standing is None or not standing.goals:
+        return []
+    kept = standing.kept()
+    return [path for path in _files(folder.models) if path.stem not in kept]
 
 
 def leftovers_of_cache() -> list[Leftover]:
