@@ -90,7 +90,7 @@ def test_status_shows_the_size_of_the_run_folder(command: Cli, folder: RunFolder
     found = json.loads(command("status", "run", "--json").stdout)
     assert 2_000_000 < found["bytes"] < 2_100_000
     assert found["free_bytes"] > 0
-    assert "  size     2.0" in command("status", "run").stdout
+    assert "  size     2" in command("status", "run").stdout
 
 
 @pytest.fixture

@@ -11,10 +11,9 @@ from pathlib import Path
 from tradewind.claims import living_owners
 from tradewind.errors import RunError
 from tradewind.folder import RunFolder
+from tradewind.quantities import size
 from tradewind.results import Results
 from tradewind.workloads.cache import cache_folder
-
-UNITS = (("GB", 1e9), ("MB", 1e6), ("kB", 1e3))
 
 
 @dataclass(frozen=True)
@@ -26,7 +25,7 @@ class Leftover:
 
     def bytes(self) -> int:
         """How much room they take."""
-        return sum(map(size, self.paths))
+        return sum(map(disk_usage, self.paths))
 
     def remove(self) -> None:
         """Delete them; what is gone already is no matter."""
@@ -68,7 +67,7 @@ def leftovers_of_cache() -> list[Leftover]:
     return [Leftover("data sets", data), Leftover("augmented stores", stores)]
 
 
-def size(path: Path) -> int:
+def disk_usage(path: Path) -> int:
     """The bytes of a file, or of all files in a folder; links are not followed."""
     if path.is_symlink() or not path.is_dir():
         return path.lstat().st_size if os.path.lexists(path) else 0
@@ -82,17 +81,11 @@ def size(path: Path) -> int:
     return found
 
 
-def bytes_text(count: float) -> str:
-    """A number of bytes for people."""
-    unit, factor = next(((unit, factor) for unit, factor in UNITS if count >= factor), ("bytes", 1))
-    return f"{count / factor:.4g} {unit}"
-
-
 def clean_page(leftovers: Iterable[Leftover], where: Path, dry_run: bool) -> str:
     """What is removed, or would be, and how much room that makes."""
     some = [(one.kind, len(one.paths), one.bytes()) for one in leftovers]
-    lines = [f"  {kind:<17}{count:>6,}  {bytes_text(taken)}" for kind, count, taken in some]
-    total = bytes_text(sum(taken for *_, taken in some))
+    lines = [f"  {kind:<17}{count:>6,}  {size(taken)}" for kind, count, taken in some]
+    total = size(sum(taken for *_, taken in some))
     said = f"{where}: {total} would be removed" if dry_run else f"{where}: {total} removed"
     return "\n".join([said, *lines])
 

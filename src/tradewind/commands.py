@@ -15,12 +15,13 @@ from tradewind.analysis.advice import advise
 from tradewind.analysis.expectation import expectation
 from tradewind.analysis.status import status
 from tradewind.best import Best
-from tradewind.cleaning import bytes_text, clean_page, leftovers_of_cache, leftovers_of_run, size
+from tradewind.cleaning import clean_page, disk_usage, leftovers_of_cache, leftovers_of_run
 from tradewind.cluster.slurm import queue_state
 from tradewind.engine.world import leading
 from tradewind.errors import Interrupted, Mistake, RunError, nearest
 from tradewind.folder import RunFolder, default_path
 from tradewind.measures import Direction
+from tradewind.quantities import size
 from tradewind.report.advice import advice_page
 from tradewind.report.best import best_page
 from tradewind.report.check import packs_page
@@ -82,7 +83,7 @@ def check_command(name: str, workers: int | None, sets: list[str], as_json: bool
 def status_command(run: Path) -> dict[str, Any]:
     """How far a run is, and its jobs in Slurm's queue."""
     folder = RunFolder.open(run)
-    room = {"bytes": size(folder.path), "free_bytes": shutil.disk_usage(folder.path).free}
+    room = {"bytes": disk_usage(folder.path), "free_bytes": shutil.disk_usage(folder.path).free}
     return {**status(folder), **room, "queue": queue_state(folder)}
 
 
@@ -93,7 +94,7 @@ def clean_command(run: Path | None, cache: bool, dry_run: bool, say: Callable[[s
     where = cache_folder() if run is None else run
     leftovers = leftovers_of_cache() if run is None else leftovers_of_run(RunFolder.open(run))
     if run is None:
-        say(f"{where} holds {bytes_text(size(where))}")
+        say(f"{where} holds {size(disk_usage(where))}")
     page = clean_page(leftovers, where, dry_run)  # while it can still be counted
     if not dry_run:
         for one in leftovers:

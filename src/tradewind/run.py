@@ -12,7 +12,6 @@ from typing import Any
 
 from tradewind import machine
 from tradewind.claims import living_owners
-from tradewind.cleaning import bytes_text
 from tradewind.crew import Options, check_devices, followed, joined, others_of, share_of, workers_of
 from tradewind.engine import Ended, Engine, Epoch, Lost, Waiting
 from tradewind.engine.world import World
@@ -23,6 +22,7 @@ from tradewind.journal import Journal, Record, new_owner
 from tradewind.models import BestWeights
 from tradewind.occupancy import check_lock_folder
 from tradewind.pack import Outcome, Pack, Share, Trial
+from tradewind.quantities import size
 from tradewind.rerun import set_aside_again
 from tradewind.results import Results
 from tradewind.schedule.chosen import Way, schedule_of
@@ -200,7 +200,7 @@ class Loop:
             if disk.free < min(LOW_BYTES, disk.total * LOW_SHARE, self.warned_at / 2):
                 self.warned_at = disk.free
                 self.watch.warn(
-                    f"{self.folder.path}: {bytes_text(disk.free)} are left on its disk; make room, for example by "
+                    f"{self.folder.path}: {size(disk.free)} are left on its disk; make room, for example by "
                     "tradewind clean RUN or tradewind clean --cache, before the run has to stop"
                 )
 

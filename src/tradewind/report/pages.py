@@ -8,13 +8,12 @@ import time
 from typing import Any
 
 from tradewind.analysis.status import whom
-from tradewind.cleaning import bytes_text
 from tradewind.cluster.slurm import queue_lines
 from tradewind.disturbance import MOST
 from tradewind.folder import RunFolder
 from tradewind.journal import Record
 from tradewind.progress import portion
-from tradewind.quantities import duration
+from tradewind.quantities import duration, size
 from tradewind.report.best import mean_text, pairs_text, times_text
 from tradewind.results import Results
 from tradewind.space import names_of
@@ -99,7 +98,7 @@ def status_page(found: dict[str, Any]) -> str:
         lines.append(f"  best     {mean} in trial {best['trial']}{early}")
     elif found["no_best"]:
         lines.append(f"  best     {found['no_best']}")
-    lines.append(f"  size     {bytes_text(found['bytes'])}, {bytes_text(found['free_bytes'])} free on its disk")
+    lines.append(f"  size     {size(found['bytes'])}, {size(found['free_bytes'])} free on its disk")
     if found["duplicates"]:
         lines.append(f"  {found['duplicates']} further records of trials that count once already: reported, not used")
     if found["skipped_lines"]:
