@@ -40,7 +40,7 @@ LAYERS = [
     ["journal", "claims"],
     ["folder", "extension"],
     ["study"],
-    ["space", "jsonfile", "study_search"],
+    ["space", "code_folder", "jsonfile", "study_search"],
     ["where", "disturbance"],
     ["quantities"],
     ["pack", "measures", "noise", "column_names"],

@@ -6,7 +6,6 @@ import hashlib
 import inspect
 import json
 import math
-import os
 import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -23,6 +22,7 @@ from pydantic import (
     model_validator,
 )
 
+from tradewind.code_folder import code_folder
 from tradewind.errors import StudyError, nearest
 from tradewind.jsonfile import is_json, parse_json, read_json
 from tradewind.measures import Direction
@@ -30,7 +30,6 @@ from tradewind.pack import Limits, Purpose, Value
 from tradewind.study_search import GROWING, Search
 from tradewind.where import Condition
 
-CODE = "TRADEWIND_CODE"  # names the folder to import from, for a study whose file lies in a run folder
 RESERVED = {"seed": "the study's own `seed` and `repeats`", "data_seed": "the study's own `data_seed`"}
 
 
@@ -234,10 +233,7 @@ class Study(Part):
             study = cls(**content)
         except StudyError as error:
             raise StudyError(f"{path}: {str(error).removeprefix('study: ')}") from None
-        beside = path.resolve().parent
-        if (beside / "run.json").exists():  # a run folder's copy: its modules are where the caller says or stands
-            beside = Path(os.environ.get(CODE) or Path.cwd())
-        study._folder, study._file, study._sets = beside, path, tuple(sets)
+        study._folder, study._file, study._sets = code_folder(path), path, tuple(sets)
         return study
 
     @classmethod
@@ -275,8 +271,7 @@ class Study(Part):
 
     def plain(self) -> dict[str, Any]:
         """The study as JSON: what was set, nothing else."""
-        content: dict[str, Any] = self.model_dump(mode="json", exclude_defaults=True)
-        return content
+        return dict(self.model_dump(mode="json", exclude_defaults=True))
 
 
 def complaint(error: ValidationError, model: type[BaseModel]) -> str:

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tradewind.cluster.site import slurm_time
-from tradewind.study import CODE
+from tradewind.code_folder import CODE
 from tradewind.version import VERSION
 
 SURVIVING = "mpiexec --with-ft ulfm --bind-to none"  # Tradewind places its own workers
