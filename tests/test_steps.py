@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from copy import deepcopy
 from pathlib import Path
 from statistics import median
@@ -20,7 +21,6 @@ from tradewind.study import Study
 from tradewind.train import beside, fitting, packs, profile
 from tradewind.train.batches import Samples
 from tradewind.train.plain import predicted
-from tradewind.train.precision import resolved
 from tradewind.train.steps import Steps
 from tradewind.train.trainer import Trainer
 
@@ -143,9 +143,16 @@ def test_coarser_precisions_train_as_well_live_or_not(precision: str, tmp_path: 
             assert one.last["train_loss"] == pytest.approx(other.last["train_loss"], rel=tolerance)
 
 
-def test_auto_is_bf16_on_a_gpu_and_fp32_on_a_cpu() -> None:
-    assert resolved("auto", torch.device("cuda")) == "bf16"
-    assert resolved("auto", torch.device("cpu")) == "fp32"
+def test_auto_is_measured_once_in_a_run_folder_and_is_the_fastest(tmp_path: Path) -> None:
+    fixed = {"precision": "auto", "epochs": 1, "device": "cuda"}
+    first = fit(tmp_path, {"learning_rate": [1e-3]}, **fixed)
+    (kept,) = (tmp_path / "plans").glob("precision-*.json")
+    content = json.loads(kept.read_text())
+    assert set(content["step_s"]) == {"fp32", "tf32", "bf16"}
+    assert content["precision"] == min(content["step_s"], key=content["step_s"].get) == first[0].facts["precision"]
+    second = fit(tmp_path, {"learning_rate": [2e-3]}, **fixed)
+    assert second[0].facts["precision"] == first[0].facts["precision"]
+    assert json.loads(kept.read_text()) == content
 
 
 def test_a_network_is_judged_in_the_precision_in_which_it_trains() -> None:

@@ -153,6 +153,10 @@ class RunFolder:
         """How an edition was dealt to so many ranks."""
         return self.plans / f"{edition}.of{of}.{generation}.npz"
 
+    def precision(self, about: str) -> Path:
+        """In which precision networks train that leave it to us."""
+        return self.plans / f"precision-{about}.json"
+
     def checkpoint(self, key: str) -> Path:
         """What an interrupted trial needs to go on."""
         return self.checkpoints / f"{key}.safetensors"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import threading
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from itertools import chain
 from pathlib import Path
@@ -15,6 +15,7 @@ import torch
 from tradewind.folder import RunFolder
 from tradewind.pack import Config, Outcome, Report, Scores, Task, Tell, Trial, network_of, untold
 from tradewind.train import plain
+from tradewind.train.auto_precision import about_step, candidates, chosen, step_s
 from tradewind.train.beside import at_once
 from tradewind.train.config_reads import TracedConfig
 from tradewind.train.held import Remembered
@@ -101,12 +102,29 @@ class _Fitting:
 
     def fit(self, trials: Sequence[Trial]) -> None:
         """Kinds beside each other where that can be done and pays, what is left one kind after the other."""
+        trials = [self._in_precision(trial) for trial in trials]
         groups = self._groups(trials)
         if len(groups) > 1 and choose_device(trials[0].config["device"]).type == "cuda":
             self._fit_beside(groups)
             groups = self._groups(trials)
         for group in groups:
             self._fit_group(group)
+
+    def _in_precision(self, trial: Trial) -> Trial:
+        """With the precision that `auto` means."""
+        config: Config = {**trial.config, "seed": trial.seed, "data_seed": trial.data_seed}
+        if config["precision"] != "auto":
+            return trial
+        device = choose_device(config["device"])
+
+        def measure(name: str) -> float:
+            sets = load(self._data, config, device, kept_in(name), self._remembered)
+            return step_s(self._workload, {**config, "precision": name}, sets)
+
+        folder, about = RunFolder(Path(self._task.run_folder)), about_step(config, self._workload)
+        return replace(
+            trial, config={**trial.config, "precision": chosen(folder, about, candidates(device), measure)}
+        )
 
     def _is_plain(self, members: Group) -> bool:
         """Whether this is one network that nothing of ours makes faster: on a CPU, our kernels can't do its front."""

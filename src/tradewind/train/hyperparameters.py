@@ -51,7 +51,7 @@ TRAINING: dict[str, Hyperparameter] = {
     ),
     "interpolation": Hyperparameter("linear", str, choices=INTERPOLATIONS, help="augmentation: between grid points"),
     "precision": Hyperparameter(
-        "fp32", str, choices=("auto", "fp32", "tf32", "bf16", "fp64"), help="of products; auto: bf16 on GPUs"
+        "fp32", str, choices=("auto", "fp32", "tf32", "bf16", "fp64"), help="of products; auto: on GPUs the fastest"
     ),
     "device": Hyperparameter("auto", str, choices=("auto", "cpu", "cuda")),
     "devices": Hyperparameter(1, int, low=1, help="how many devices train one network"),

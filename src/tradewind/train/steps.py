@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from typing import Any
 
 import torch
@@ -15,6 +16,7 @@ import torch
 from tradewind.noise import signed, start_word
 from tradewind.pack import Config
 from tradewind.train.batches import Batch, TrainingBatches
+from tradewind.train.plain import clock
 from tradewind.train.stack import Stack
 from tradewind.train.stacked import Stacked
 
@@ -57,6 +59,15 @@ class Steps:
         with torch.no_grad():
             for tensor, value in zip(state, kept, strict=True):
                 tensor.copy_(value)
+
+    def measured_s(self, batch: Batch, count: int) -> float:
+        """Seconds of a step, in the mean of so many; they train the networks."""
+        once = self.replay if self.captured else partial(self._step, batch)
+        once()
+        began = clock(self._stack.rows.device)
+        for _ in range(count):
+            once()
+        return (clock(self._stack.rows.device) - began) / count
 
     def epoch(self, epoch: int, rates: torch.Tensor, waited: Callable[..., Iterable[Batch]] = iter) -> torch.Tensor:
         """Train on every batch; the sum of each network's losses over all samples. Batches pass through `waited`."""

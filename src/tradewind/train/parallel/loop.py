@@ -14,6 +14,7 @@ import torch
 
 from tradewind.folder import RunFolder
 from tradewind.pack import Config, Outcome, Report, Task, Trial
+from tradewind.train.auto_precision import about_step, candidates, chosen, step_s
 from tradewind.train.batches import Samples
 from tradewind.train.checkpoint import Checkpoints, Progress, save_tensors
 from tradewind.train.dropout import keyed
@@ -58,6 +59,7 @@ def trained(
     device = choose_device(config["device"])
     tally = Tally(device)
     sets = loaded(data, config, device, group)
+    config["precision"] = agreed_precision(workload, config, sets, task, group)
     replica = made(trial.seed, workload, config, sets, tally)
     folder = RunFolder(Path(task.run_folder))
     checkpoints = Checkpoints(folder.checkpoint(trial.key), device)
@@ -112,6 +114,21 @@ def loaded(data: Data, config: Config, device: torch.device, group: Group) -> Se
     group.wait()
     sets.times["data_s"] += time.perf_counter() - began
     return sets
+
+
+def agreed_precision(workload: Workload, config: Config, sets: Sets, task: Task, group: Group) -> str:
+    """The precision of all members: what rank 0 has chosen where the config leaves it to us."""
+    if config["precision"] != "auto":
+        return str(config["precision"])
+
+    def measure(name: str) -> float:
+        return step_s(workload, {**config, "precision": name}, sets)
+
+    found = ""
+    if group.rank == 0:
+        folder, among = RunFolder(Path(task.run_folder)), candidates(choose_device(config["device"]))
+        found = chosen(folder, about_step(config, workload), among, measure)
+    return group.told(found.encode()).decode()
 
 
 def made(seed: int, workload: Workload, config: Config, sets: Sets, tally: Tally) -> Replica:
