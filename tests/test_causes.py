@@ -100,12 +100,12 @@ def test_names_that_changed_together_are_named_together(tmp_path: Path) -> None:
         config = {
             "rate": float(at),
             "decay": float(at + 0.02 * rng.uniform()),
-            "gpu": "xy"[n % 2],
+            "kind": "xy"[n % 2],
             "devices": 1 + n % 2,
         }
         records.append(trial(n, config, float(3 * at + 2 * (n % 2) + 0.3 * rng.normal())))
     found = matters(tmp_path, records)
-    assert {item.claim.names for item in found if item.claim.names} == {("rate", "decay"), ("gpu", "devices")}
+    assert {item.claim.names for item in found if item.claim.names} == {("rate", "decay"), ("kind", "devices")}
     assert "rate and decay changed together, so which of them it is can't be said" in " ".join(x.text for x in found)
 
 

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -160,3 +161,56 @@ def test_tables_8_and_9_joined_give_accuracy_and_seconds_of_the_same_configs(com
     ).stdout
     line = next(line.split() for line in text.splitlines() if line.split()[:1] == ["5"])
     assert line == ["5", "87.96", "90.26", "82.55", "85.23", "87.86", "89.28", "83.00", "79.98", "76.21", "68.57"]
+
+
+def foreign_table(path: Path) -> Path:
+    """A published table: a model's number, how many epochs until stable, seconds by devices."""
+    lines = ["model,learning_rate,gpus,batch_size,epochs_to_stable,epoch_s"]
+    for model, rate, gpus in product((5, 6), (0.001, 0.01, 0.1), (1, 2, 4)):
+        stable = 20 + 4 * model + {0.001: 30, 0.01: 10, 0.1: 0}[rate] + (gpus + model) % 3 / 10
+        lines.append(f"{model},{rate},{gpus},32,{stable},{12 / gpus + 1}")
+    (path / "table.csv").write_text("\n".join(lines))
+    return path / "table.csv"
+
+
+def test_an_import_says_what_is_measured_what_is_a_label_and_the_scaling_rule(command: Cli, tmp_path: Path) -> None:
+    told = ("--minimize", "epochs_to_stable", "--labels", "model", "--scaling", "weak")
+    answer = command("import", foreign_table(tmp_path), "--out", "run", *told)
+    assert (answer.returncode, answer.stderr) == (0, "")
+    results = Results.load(tmp_path / "run")
+    assert results.objective() == ("epochs_to_stable", True)
+    assert {(one["config"]["model"], one["config"]["scaling"]) for one in results.records()} == {
+        ("5", "weak"),
+        ("6", "weak"),
+    }
+    items = json.loads(command("advise", "run", "--json").stdout)
+    assert [item["claim"]["to"]["learning_rate"] for item in items if item["topic"] == "best score"] == [0.1]
+    named = {name for item in items if item["topic"].startswith("what") for name in item["claim"]["names"]}
+    assert "learning_rate" in named
+    assert "model" not in named
+    assert "model above" not in json.dumps(items)
+    found = json.loads(command("predict", "run", "--devices", "8", "--json").stdout)
+    assert found["value"] == "epoch_s"
+    assert all(table["verdict"] for table in found["tables"])
+
+
+def test_what_a_name_says_by_itself_need_not_be_said(command: Cli, tmp_path: Path) -> None:
+    assert command("import", foreign_table(tmp_path), "--out", "run").returncode == 0
+    items = json.loads(command("advise", "run", "--json").stdout)
+    assert Results.load(tmp_path / "run").objective() == ("epochs_to_stable", True)
+    assert not any("model" in item["claim"]["names"] for item in items if item["topic"].startswith("what"))
+
+
+@pytest.mark.parametrize(
+    ("told", "message"),
+    [
+        (("--labels", "modle"), "--labels: there is no column 'modle'; did you mean 'model'?"),
+        (("--labels", "epoch_s"), "--labels: epoch_s is measured"),
+        (("--scaling", "sideways"), "there is no column 'sideways'"),
+    ],
+)
+def test_labels_and_rules_that_are_not_there_are_named(
+    command: Cli, tmp_path: Path, told: tuple[str, ...], message: str
+) -> None:
+    answer = command("import", foreign_table(tmp_path), "--out", "run", *told)
+    assert (answer.returncode, message in answer.stderr) == (2, True), answer.stderr

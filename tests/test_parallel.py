@@ -23,10 +23,9 @@ from safetensors.torch import load_file
 
 from tradewind.errors import StudyError
 from tradewind.folder import RunFolder
-from tradewind.pack import Gang, Outcome, Pack, Task, Trial
+from tradewind.pack import SCALING, Gang, Outcome, Pack, Task, Trial
 from tradewind.schedule.trials import Trials
 from tradewind.study import Study
-from tradewind.train.hyperparameters import SCALING
 from tradewind.train.optim import global_batch_size, learning_rate
 from tradewind.train.parallel import group
 from tradewind.train.parallel.parts import part_sizes, span

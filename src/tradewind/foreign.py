@@ -15,6 +15,7 @@ from pathlib import Path
 from tradewind.errors import DataError, nearest
 from tradewind.pack import Config, Value
 
+OURS = {"gpus": "devices", "scaling_rule": "scaling"}  # one word per idea
 DESCRIPTION = ("title", "source", "note")
 MEASURED = re.compile(r"_s$|accuracy|auc|loss|score|error|efficiency|speedup|epochs_to", re.IGNORECASE)
 NUMBER = re.compile(r"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)(e[+-]?[0-9]+)?|[+-]?(nan|inf|infinity)", re.IGNORECASE)
@@ -184,7 +185,8 @@ def _rename(places: Sequence[Foreign], rename: Mapping[str, str]) -> None:
     for name in rename:
         if name not in known:
             raise DataError(f"--rename: there is no column {name!r}; {nearest(name, known)}")
-    ours = {} if "devices" in {*known, *rename.values()} else {"gpus": "devices"}  # one word per idea
+    taken = {*known, *rename.values()}
+    ours = {theirs: name for theirs, name in OURS.items() if name not in taken}
     names = {**ours, **rename}
     renamed = [names.get(name, name) for name in known]
     if len(set(renamed)) < len(renamed):

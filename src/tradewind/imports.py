@@ -13,12 +13,12 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from tradewind.errors import DataError, Mistake, RunError
+from tradewind.errors import DataError, Mistake, RunError, nearest
 from tradewind.folder import RunFolder, writing
-from tradewind.foreign import ForeignResult, read_rows
+from tradewind.foreign import Foreign, ForeignResult, read_rows
 from tradewind.journal import Journal, Record, new_owner
 from tradewind.measures import Direction, is_time
-from tradewind.pack import FINAL
+from tradewind.pack import FINAL, SCALING
 from tradewind.results import Results
 
 
@@ -44,10 +44,21 @@ def import_results(
     values: Sequence[str] = (),
     rename: Mapping[str, str] | None = None,
     directions: Mapping[str, Direction] | None = None,
+    labels: Sequence[str] = (),
+    scaling: str = "",
 ) -> int:
-    """Make a run folder from a file of results; how many records it holds now."""
-    directions = dict(directions or {})
-    foreign = read_rows(path, at, join, values, rename or {}, list(directions))
+    """Make a run folder from a file of results; how many records it holds now.
+
+    `labels` only name something, such as hardware; `scaling` is a rule, or the column that holds it.
+    """
+    directions, rename = dict(directions or {}), dict(rename or {})
+    if scaling and scaling not in SCALING:
+        rename[scaling] = "scaling"
+    foreign = read_rows(path, at, join, values, rename, list(directions))
+    labels = [rename.get(name, name) for name in labels]
+    _label(foreign, labels)
+    if scaling in SCALING:
+        _rule(foreign, scaling)
     if out.exists() and any(out.iterdir()):
         raise RunError(f"{out}: exists already; import into a new folder")
     folder = RunFolder.create(out)
@@ -56,11 +67,34 @@ def import_results(
         for number, row in enumerate(foreign.rows):
             journal.finished(_record(number, row, path, at), [])
         journal.settle()
-        if directions:
-            folder.keep_imported({"directions": directions})
+        if directions or labels:
+            folder.keep_imported({"directions": directions, "labels": labels})
     finally:
         journal.close()
     return len(foreign.rows)
+
+
+def _label(foreign: Foreign, labels: Sequence[str]) -> None:
+    """Make text of labels, so that model 6 is no number above 5."""
+    known = foreign.columns()
+    for name in labels:
+        if name not in known:
+            raise DataError(f"--labels: there is no column {name!r}; {nearest(name, known)}")
+        for row in foreign.rows:
+            if name in row.values:
+                raise DataError(f"--labels: {name} is measured; allowed: other columns")
+            if row.config.get(name) is not None:
+                row.config[name] = str(row.config[name])
+
+
+def _rule(foreign: Foreign, rule: str) -> None:
+    """The rule by which all these trials chose batch size and rate for their devices."""
+    for row in foreign.rows:
+        if row.config.get("scaling", rule) != rule:
+            raise DataError(
+                f"--scaling {rule}: the column scaling says {row.config['scaling']!r}; leave one of them out"
+            )
+        row.config["scaling"] = rule
 
 
 def _record(number: int, row: ForeignResult, path: Path, at: str) -> Record:

@@ -14,6 +14,7 @@ State = Literal["done", "pruned", "stopped", "failed", "paused"]
 Purpose = Literal["tune", "time"]
 
 FINAL: tuple[State, ...] = ("done", "pruned", "stopped")
+SCALING = ("strong", "weak", "linear", "linear-warmup", "sqrt")  # rules of batch size and rate on n devices
 BY_LENGTH = ("cosine",)  # schedules whose rates depend on the number of epochs
 
 

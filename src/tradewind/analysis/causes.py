@@ -24,7 +24,7 @@ from tradewind.errors import Mistake
 from tradewind.pack import Value
 from tradewind.results import Results
 
-NAMED = 0.045  # in at most so many studies of pure noise is any name given
+NAMED = 0.04  # in at most so many studies of pure noise is any name given
 MOST_ROWS = 20_000  # an even sample of these is enough
 FEWEST = 2  # degrees of freedom that a test needs
 REPEATED = 6  # degrees of freedom between repeats that are enough to be the noise

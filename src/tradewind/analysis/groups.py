@@ -19,6 +19,19 @@ from tradewind.table import Coded, codes_of, numbers_of
 
 SEEDS = ("seed", "data_seed", "config.seed", "config.data_seed")
 SAMPLE = 10_000
+LABELS = (
+    "machine",
+    "host",
+    "hardware",
+    "gpu",
+    "cpu",
+    "device",
+    "accelerator",
+    "cluster",
+    "model",
+    "network",
+    "architecture",
+)
 
 
 @dataclass(frozen=True)
@@ -104,9 +117,16 @@ def config_name(results: Results, name: str) -> str | None:
     return found if found in results.names("config") else None
 
 
-def labels_of(results: Results) -> set[str]:
-    """The hyperparameters that only name something, such as hardware: their effect is taken out, never weighed."""
-    return set()
+@once
+def labels_of(results: Results) -> frozenset[str]:
+    """The hyperparameters that only name something, such as hardware: their effect is taken out, never weighed.
+
+    Only imports have them: of a study's own space everything was chosen.
+    """
+    if results.folder.edition():
+        return frozenset()
+    told = {*results.folder.imported().get("labels", ()), *LABELS}
+    return frozenset(name for name in results.names("config") if name.removeprefix("config.") in told)
 
 
 def for_this_split(results: Results) -> str:

@@ -40,6 +40,12 @@ def import_(
     rename: Annotated[list[str], typer.Option(metavar="A=B", help="Call column A of the file B.")] = [],  # noqa: B006
     minimize: Annotated[str, typer.Option(metavar="V,…", help="Measured columns of which lower is better.")] = "",
     maximize: Annotated[str, typer.Option(metavar="V,…", help="Measured columns of which higher is better.")] = "",
+    labels: Annotated[
+        str, typer.Option(metavar="L,…", help="Columns that only name something, as hardware or a model.")
+    ] = "",
+    scaling: Annotated[
+        str, typer.Option(metavar="RULE", help="By which rule devices share a batch, or the column that says it.")
+    ] = "",
 ) -> None:
     """Results from elsewhere as a run folder."""
     from tradewind.commands import renames
@@ -51,7 +57,8 @@ def import_(
         return
     names, lower, higher = ([name for name in text.split(",") if name] for text in (values, minimize, maximize))
     directions: dict[str, Direction] = {**dict.fromkeys(lower, "minimize"), **dict.fromkeys(higher, "maximize")}
-    count = import_results(file, out, at, join, names, renames(rename), directions)
+    told = [name for name in labels.split(",") if name]
+    count = import_results(file, out, at, join, names, renames(rename), directions, told, scaling)
     typer.echo(f"{count} results in {out}")
 
 

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from tradewind.augment.options import EDGES, INTERPOLATIONS, REFLECTIONS, edges_complaint, reflection_complaint
+from tradewind.pack import SCALING
 from tradewind.workloads.contract import Hyperparameter
 
 SCHEDULES = ("constant", "step", "cosine")
 OPTIMIZERS = ("sgd", "adam", "adamw")
 PARALLEL = ("ddp", "dp")
-SCALING = ("strong", "weak", "linear", "linear-warmup", "sqrt")
 
 TRAINING: dict[str, Hyperparameter] = {
     "epochs": Hyperparameter(10, int, low=1, help="passes over the training data"),
