@@ -20,6 +20,7 @@ import pytest
 from conftest import Cli, WriteStudy
 from test_engines import ACCOUNT, by_case, executions
 
+import tradewind
 from tradewind.engine import TRAINER, Ended
 from tradewind.engine.executor import Pooled
 from tradewind.errors import Mistake
@@ -89,6 +90,28 @@ def test_a_run_on_a_cluster_of_its_own_ends_with_it(cli: Cli, write_study: Write
     again = cli("run", "study.json", "--out", "run", "--engine", "dask", "--workers", 2)
     assert again.returncode == 1
     assert len(executions(tmp_path)) == len(CASES)
+
+
+FORKS = """
+import os
+
+def trial(config):
+    if config["n"] % 2 and os.fork() == 0:
+        return -1.0
+    return config["n"]
+"""
+
+
+@needs_dask
+def test_a_child_that_a_trial_forks_does_not_answer_for_its_worker(
+    cli: Cli, write_study: WriteStudy, tmp_path: Path
+) -> None:
+    study = {"name": "forks", "workload": "work.py:trial", "space": {"n": list(range(8))}}
+    write_study(study, FORKS)
+    answer = cli("run", "study.json", "--out", "run", "--engine", "dask", "--workers", 2, "--quiet")
+    assert answer.returncode == 0, answer.stderr
+    records = tradewind.Results.load(tmp_path / "run").records()
+    assert [(r["state"], r["scores"]) for r in records] == [("done", {"score": float(n)}) for n in range(8)]
 
 
 def elsewhere() -> list[str]:

@@ -246,6 +246,25 @@ def test_a_trial_that_ends_before_its_pack_is_recorded_at_once(jobs: Jobs, ranks
         assert long["finished"] - short["finished"] >= 0.9 * sum(long["times"]["epoch_s"][1:])
 
 
+FORKS = """
+import os
+
+def trial(config):
+    if config["n"] % 2 and os.fork() == 0:
+        return -1.0
+    return config["n"]
+"""
+
+
+@needs_mpi
+def test_a_child_that_a_trial_forks_does_not_answer_for_its_rank(jobs: Jobs) -> None:
+    jobs.study(24, 0.0, FORKS)
+    jobs.finish(jobs.start("--quiet", ranks=2))
+    found = {record["trial"]: (record["state"], record["scores"]) for record in jobs.journal("finished")}
+    assert found == {n: ("done", {"score": float(n)}) for n in range(24)}
+    assert len(jobs.recorded()) == 24
+
+
 @needs_mpi
 def test_a_mistake_is_one_line_however_many_ranks_make_it(jobs: Jobs) -> None:
     jobs.study(2, 0.0, workload="work.py:nobody")
