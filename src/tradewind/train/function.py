@@ -17,6 +17,8 @@ from tradewind.train.execution import Execution
 from tradewind.train.interruption import Parts
 from tradewind.train.judgement import all_finite, on_target
 
+EXECUTION = Execution("function").facts()
+
 
 class Handle:
     """What a function sees of its trial: report progress, ask whether to stop, a folder of its own."""
@@ -30,7 +32,7 @@ class Handle:
         self.paused = False
         self._pause = range(trial.until, trial.config["epochs"]) if trial.until is not None else range(0)
         self._key, self._limits, self._report = trial.key, task.limits, report
-        self._folder = RunFolder(Path(task.run_folder)).trial(trial.key)
+        self._run_folder = task.run_folder
         self._parts: Parts | None = None
         self._began = time.perf_counter()
 
@@ -61,12 +63,13 @@ class Handle:
     @property
     def folder(self) -> Path:
         """A folder for checkpoints and files; the same one when the trial is tried again."""
-        self._folder.mkdir(parents=True, exist_ok=True)
+        folder = RunFolder(Path(self._run_folder)).trial(self._key)
+        folder.mkdir(parents=True, exist_ok=True)
         if self._parts is None:
-            self._parts = Parts(self._folder)
+            self._parts = Parts(folder)
             self._parts.begin(self.elapsed_s)
             self._began -= self._parts.seconds
-        return self._folder
+        return folder
 
     def ended(self, outcome: Outcome) -> Outcome:
         """The outcome, with what is known of earlier parts."""
@@ -92,7 +95,7 @@ def call(function: Callable[..., Any], trial: Trial, task: Task, report: Report)
     times: dict[str, Any] = {"train_s": train_s, "wall_s": train_s, **handle.times}
     last = {k: v for k, v in handle.curve[-1].items() if k not in {"epoch", "elapsed_s"}} if handle.curve else {}
     state, scores = "paused" if handle.paused else "stopped" if handle.stopped else "done", numbers(answer)
-    facts = {"packed_with": 0, **Execution("function").facts()}
+    facts = {"packed_with": 0, **EXECUTION}
     if handle.curve:
         facts["epochs_run"] = max(len(handle.curve), int(handle.curve[-1]["epoch"]))
     found = Outcome(trial.key, state, handle.reason, {}, times, scores, last, facts, handle.curve)  # type: ignore[arg-type]
