@@ -398,3 +398,30 @@ def test_a_claim_that_can_not_be_read_is_left_alone_until_its_lease_ends(folder:
 def test_another_edition_of_a_study_has_claims_of_its_own(folder: RunFolder) -> None:
     assert claims(folder, "old").take(0) == 0
     assert Claims(folder, "extended", "new").take(0) == 0
+
+
+def test_a_job_on_an_extended_study_hands_out_nothing_while_one_of_the_older_study_lives(
+    jobs: Callable[[int, float], Jobs],
+) -> None:
+    here = jobs(6, 1.0)
+    older = here.start()
+    here.wait_for_executions(WORKERS, older)
+    words = [
+        "run",
+        "study.json",
+        "--out",
+        "run",
+        "--workers",
+        "2",
+        "--set",
+        "space.n=[0,1,2,3,4,5,6]",
+        "--quiet",
+    ]
+    newer = subprocess.run(
+        [str(TRADEWIND), *words], cwd=here.folder, capture_output=True, text=True, timeout=60, check=False
+    )
+    here.finish(older)
+    assert newer.returncode == 0, newer.stderr
+    assert sorted(here.executed()) == list(range(7)), "no trial ran twice"
+    assert newer.stderr.startswith("tradewind: run: the study has changed since process ")
+    assert newer.stderr.endswith(" began with it; waiting for the end of that job\n")

@@ -15,7 +15,7 @@ import threading
 import time
 import weakref
 from contextlib import suppress
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from tradewind.folder import RunFolder, write_aside
@@ -32,7 +32,7 @@ class Claims:
 
     def __init__(self, folder: RunFolder, edition: str, owner: str) -> None:
         self._folder, self._owner, self._links, self._renewals = folder, owner, 0, 0
-        self._names = folder.claims / edition
+        self._names, self._edition = folder.claims / edition, edition.partition(".")[0]
         self._names.mkdir(exist_ok=True)
         self._file = self._sign()
         self._ended = threading.Event()
@@ -58,7 +58,7 @@ class Claims:
 
     def _sign(self) -> Path:
         path = self._folder.owner(self._owner + (f"+{self._renewals}" if self._renewals else ""))
-        write_aside(path, json.dumps(asdict(Process.this())).encode())
+        write_aside(path, json.dumps({**asdict(Process.this()), "edition": self._edition}).encode())
         return path
 
     def _link(self, name: Path) -> bool:
@@ -73,16 +73,24 @@ class Claims:
         return True
 
 
-def living_owners(folder: RunFolder) -> list[str]:
-    """Who is at work in a run folder: host and process of each."""
+@dataclass(frozen=True)
+class Owner:
+    """A job that is at work in a folder."""
+
+    who: str
+    edition: str = ""  # of the study that it runs; empty where its file can't be read
+
+
+def living_owners(folder: RunFolder) -> list[Owner]:
+    """Who is at work in a folder."""
     found = []
     for path in sorted(folder.owners.glob("*.json")):
         if not owner_gone(path):
             try:
-                process = Process(**json.loads(path.read_bytes()))
-                found.append(f"process {process.pid} on {process.host}")
-            except (OSError, ValueError, TypeError):
-                found.append(f"the job {path.stem}")
+                content = json.loads(path.read_bytes())
+                found.append(Owner(f"process {content['pid']} on {content['host']}", content["edition"]))
+            except (OSError, ValueError, KeyError, TypeError):
+                found.append(Owner(f"the job {path.stem}"))
     return found
 
 
@@ -92,7 +100,7 @@ def owner_gone(name: Path) -> bool:
         content = json.loads(name.read_bytes())
         if content.get("ended"):
             return True
-        gone = Process(**content).gone()
+        gone = Process(**{name: value for name, value in content.items() if name != "edition"}).gone()
         return _lapsed(name) if gone is None else gone
     except FileNotFoundError:
         return True

@@ -40,7 +40,7 @@ def leftovers_of_run(folder: RunFolder) -> list[Leftover]:
     """Checkpoints of trials that have ended, caches of results, and the weights of trials that are beaten."""
     results = Results.load(folder.path)
     if owners := living_owners(folder):
-        raise RunError(f"{folder.path}: {owners[0]} is at work there; clean it after its end")
+        raise RunError(f"{folder.path}: {owners[0].who} is at work there; clean it after its end")
     ended = results.final_keys()
     return [
         Leftover("checkpoints", [path for path in _files(folder.checkpoints) if path.stem in ended]),

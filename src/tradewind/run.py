@@ -26,6 +26,7 @@ from tradewind.quantities import size
 from tradewind.rerun import set_aside_again
 from tradewind.results import Results
 from tradewind.schedule.chosen import Way, schedule_of
+from tradewind.schedule.dispatch import LOOK_AGAIN_S
 from tradewind.schedule.packing import Packing
 from tradewind.schedule.searching import Searching
 from tradewind.schedule.trials import Trials
@@ -85,6 +86,8 @@ def lead(study: Study, path: Path, how: Options, watch: Watch, world: World | No
     try:
         with stop.by_signals(), workers_of(trials, folder, how, owner, world) as engine:
             earlier = Results.load(aside) if aside else None  # what its trials cost is worth knowing
+            if first:
+                wait_for_older_jobs(folder, study.digest(), how.max_time_s)
             loop = Loop(trials, folder, engine, owner, how, watch, share, earlier)
             with others_of(world, how) as loop.others_work:
                 loop.run()
@@ -100,12 +103,28 @@ def lead(study: Study, path: Path, how: Options, watch: Watch, world: World | No
         raise JournalError(_gone(path)) from error
 
 
+def wait_for_older_jobs(folder: RunFolder, edition: str, max_time_s: float | None) -> None:
+    """Hand out nothing while a job of an older edition is at work: it may have any trial in hand that is left."""
+    began, said = time.monotonic(), False
+    while older := [owner for owner in living_owners(folder) if owner.edition not in ("", edition)]:
+        if not said:
+            print(
+                f"tradewind: {folder.path}: the study has changed since {older[0].who} began with it; waiting for "
+                "the end of that job",
+                file=sys.stderr, flush=True,
+            )  # fmt: skip
+        said = True
+        if max_time_s and time.monotonic() - began > max_time_s:
+            raise TimeUp("time is up")
+        time.sleep(LOOK_AGAIN_S)
+
+
 def _make_room(path: Path) -> Path | None:
     """Move an old run aside, unless a job is at work there."""
     living = living_owners(RunFolder.open(path)) if path.exists() else []
     if living:
         raise RunError(
-            f"{path}: --fresh: {living[0]} is at work there; wait for its end, end it, or choose another --out"
+            f"{path}: --fresh: {living[0].who} is at work there; wait for its end, end it, or choose another --out"
         )
     return set_aside(path)
 
