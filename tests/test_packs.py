@@ -558,9 +558,9 @@ def test_bench_profile_writes_the_profile_that_runs_here_go_by(
     assert found is not None
     assert found.kind == path.stem
     assert [(row.layers, row.networks, row.threads) for row in found.as_one] == [
-        ("dense", 2, 1), ("dense", 8, 1), ("front", 2, 1), ("front", 8, 1),
+        *(("dense", count, 1) for count in (2, 4, 8)), *(("front", count, 1) for count in (2, 4, 8)),
     ]  # fmt: skip
-    assert [len(row.work) for row in found.as_one] == [2, 2, 1, 1]
+    assert [len(row.work) for row in found.as_one] == [2, 2, 2, 1, 1, 1]
     assert all(0 < ratio < 20 for row in found.as_one for ratio in row.ratio)
 
 
@@ -627,6 +627,42 @@ def outcome_of(plan: Plan) -> list[Any]:
 
 def bits_of(trained: Trained, key: str) -> bytes:
     return RunFolder(Path(trained.task.run_folder)).model(key).read_bytes()
+
+
+@pytest.mark.parametrize("features", ["avx2", "avx512"])
+@pytest.mark.parametrize(
+    ("shape", "batch_size", "networks", "as_one"),
+    [
+        (profile.Shape("dense", 3400, 3400, 2), 32, 8, True),  # 64–92–10
+        (profile.Shape("dense", 3400, 3400, 2), 32, 2, False),
+        (profile.Shape("dense", 4e6, 4e6, 3), 128, 8, False),  # of 12 million weights
+        (profile.Shape("convolution", 4_000, 300, 3), 32, 8, True),
+        (profile.Shape("convolution", 5e5, 4_000, 4), 128, 8, False),
+        (profile.Shape("front", 2e4, 800, 3), 32, 8, True),
+        (profile.Shape("front", 5e6, 4_000, 4), 128, 8, False),
+    ],
+)
+def test_small_networks_pay_as_one_on_common_cpus_and_large_ones_do_not(
+    features: str, shape: profile.Shape, batch_size: int, networks: int, as_one: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(profile, "PAYS", 0.9)
+    found = profile._read(profile.SHIPPED / f"x86-64-{features}.json")
+    assert found is not None
+    for threads in (1, 4):
+        assert (found.why_apart(shape, batch_size, networks, threads) == "") is as_one
+
+
+def test_the_profile_of_an_h200_says_what_was_measured_on_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(profile, "PAYS", 0.9)
+    found = profile._read(profile.SHIPPED / "nvidia-h200.json")
+    assert found is not None
+    assert any(model in "NVIDIA H100 80GB HBM3" for model in found.models)
+    storm = profile.Shape("convolution", 562_500, 4_700, 4)
+    assert found.ratio(storm, 128, 64, 16) == pytest.approx(0.19, abs=0.01)
+    assert found.ratio(storm, 1024, 64, 16) == pytest.approx(0.59, abs=0.01)
+    assert not found.beside_pays([storm.total * 65_536] * 3)
+    assert found.beside_pays([storm.total * 128, storm.total * 256, storm.total * 65_536])
+    assert found.building_saves_s(storm, 1e6) == pytest.approx(3 * storm.total * 1e6 / 8e12)
 
 
 # Networks of one's own: nothing but what the guide for workloads asks for.

@@ -27,7 +27,7 @@ from tradewind.workloads.contract import Data, Hyperparameter, Split
 BATCHES, CLASSES = 4, 10
 MOST_EPOCHS, LEAST_EPOCHS = 30, 3
 TAKES = 1e9  # multiplications for which a case is measured, alone
-NETWORKS = {"cpu": (2, 8), "cuda": (4, 64)}
+NETWORKS = {"cpu": (2, 4, 8), "cuda": (4, 64)}
 BATCH = {"cpu": 1, "cuda": 4}  # times those of the cases: a GPU computes as soon as it is told
 # width or channels, side of an image, batch size
 CASES: dict[str, tuple[tuple[int, int, int], ...]] = {
