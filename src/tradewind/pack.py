@@ -96,6 +96,7 @@ class Task:
     run_folder: str
     threads: int = 1
     waits: bool = True  # for other runs on its cores and GPUs; or all are measured as disturbed
+    fixed: tuple[str, ...] = ()  # names that the study gives a value to
 
 
 @dataclass(frozen=True, slots=True)

@@ -161,6 +161,7 @@ class Loop:
         self.written: dict[str, tuple[int | None, Trial]] = {}  # finished or paused, not yet durable
         self.last_line: dict[str, float] = {}
         self.next_look, self.warned_at = 0.0, float("inf")  # at the disk
+        self.named = False  # what the workload does not read
         self.machines: set[str] = set()  # of workers elsewhere, whose facts are kept
         self.watch.begin(self._plan(results, owner))
 
@@ -255,6 +256,10 @@ class Loop:
             # a signal may have come between handing it out and noting that
             self.written[trial.key] = self.in_flight.pop(trial.key, (event.worker, trial))
             self.last_line.pop(trial.key, None)
+            if (names := outcome.facts.pop("unread", [])) and not self.named:
+                self.named, study = True, self.trials.study
+                what = f"{study.workload or 'the command'} did not read {', '.join(names)} in its first trial"
+                print(f"{study.name}: {what}", file=sys.stderr)
             whole = self.search.joined(outcome) if self.search else outcome
             write = self.journal.paused if whole.state == "paused" else self.journal.finished
             write(self._about(trial, whole, event), whole.curve)

@@ -135,7 +135,7 @@ class Trials:
         study = self.study
         return Task(
             study.workload, study.command, study.data, study.purpose, study.stop.limits(self.directions),
-            str(study.folder), run_folder, threads, waits,
+            str(study.folder), run_folder, threads, waits, tuple(study.fixed),
         )  # fmt: skip
 
     def _defaults(self) -> Config:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import shlex
+import string
 import subprocess
 import sys
 import threading
@@ -97,3 +98,10 @@ def _scores(file: Path, last_line: str) -> dict[str, Any]:
     if not isinstance(found, dict):
         raise TradewindError(f"{where} holds {type(found).__name__}; allowed: a JSON object of numbers")
     return found
+
+
+def unread(task: Task) -> list[str]:
+    """The keys of `data` and `fixed` that nothing hands to the command."""
+    fields = {field for _, field, _, _ in string.Formatter().parse(task.command) if field is not None}
+    left = [] if "config" in fields else [f"fixed.{name}" for name in task.fixed if name not in fields]
+    return [*(f"data.{name}" for name in task.data), *left]

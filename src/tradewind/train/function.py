@@ -12,7 +12,8 @@ from typing import Any
 
 from tradewind.errors import TradewindError
 from tradewind.folder import RunFolder
-from tradewind.pack import Limits, Outcome, Report, Task, Trial, Value
+from tradewind.pack import Config, Limits, Outcome, Report, Task, Trial, Value
+from tradewind.train.config_reads import TracedConfig
 from tradewind.train.execution import Execution
 from tradewind.train.interruption import Parts
 from tradewind.train.judgement import all_finite, on_target
@@ -86,10 +87,15 @@ class Handle:
             self.reason, self.stopped = f"max_epochs {limits.max_epochs}", True
 
 
-def call(function: Callable[..., Any], trial: Trial, task: Task, report: Report) -> Outcome:
-    """Run the function; the number or dict that it returns are the trial's scores."""
+def call(function: Callable[..., Any], trial: Trial, task: Task, report: Report, first: bool = False) -> Outcome:
+    """Run the function; the number or dict that it returns are the trial's scores.
+
+    `first`: it is not known yet what the function reads.
+    """
     handle = Handle(trial, task, report)
-    config = {**trial.config, "seed": trial.seed, "data_seed": trial.data_seed}
+    config: Config = {**trial.config, "seed": trial.seed, "data_seed": trial.data_seed}
+    if first:
+        config, handle.data = TracedConfig(config), TracedConfig(handle.data)
     answer = function(config, **{name: handle}) if (name := trial_parameter(function)) else function(config)
     train_s = handle.elapsed_s
     times: dict[str, Any] = {"train_s": train_s, "wall_s": train_s, **handle.times}
@@ -98,6 +104,9 @@ def call(function: Callable[..., Any], trial: Trial, task: Task, report: Report)
     facts = {"packed_with": 0, **EXECUTION}
     if handle.curve:
         facts["epochs_run"] = max(len(handle.curve), int(handle.curve[-1]["epoch"]))
+    if isinstance(config, TracedConfig) and isinstance(handle.data, TracedConfig):
+        left = [f"data.{name}" for name in task.data if name not in handle.data.reads]
+        facts["unread"] = left + [f"fixed.{name}" for name in task.fixed if name not in config.reads]
     found = Outcome(trial.key, state, handle.reason, {}, times, scores, last, facts, handle.curve)  # type: ignore[arg-type]
     return handle.ended(found)
 

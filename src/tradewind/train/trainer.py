@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from tradewind.train.config_reads import TracedConfig
     from tradewind.train.held import Remembered
     from tradewind.train.parallel.group import Group, Meeting
+    from tradewind.train.unread import Watch
     from tradewind.workloads.contract import Data, Workload
 
 
@@ -33,6 +34,8 @@ class Trainer:
         self._remembered: Remembered | None = None
         self._meeting: Meeting | None = None
         self._group: Group | None = None
+        self._first = True  # no trial has ended well here: it is not known what the workload reads
+        self._watch: Watch | None = None
         if self._network:
             import torch
 
@@ -66,6 +69,7 @@ class Trainer:
         """Train the first trial of a pack, and with it all that have its data."""
         from tradewind.train.fitting import train_pack
         from tradewind.train.held import Remembered
+        from tradewind.train.unread import unread
 
         workload, data, reads, took = self._timed_data(pack.trials[0])
         if self._remembered is None or self._task.purpose == "time":  # to time, every trial brings its own data
@@ -73,6 +77,10 @@ class Trainer:
 
         def ended(outcome: Outcome) -> None:
             _complete(outcome, took)
+            if self._watch and outcome.state != "failed":
+                self._watch.end()
+                outcome.facts["unread"] = unread(self._task, workload, self._watch.read, reads.reads)
+                self._watch, self._first = None, False
             tell(outcome)
 
         first = pack.trials[0]
@@ -83,8 +91,10 @@ class Trainer:
         _forget_peak()
         if self._target is None:
             outcome = command.execute(trial, self._task)
+            outcome.facts["unread"] = command.unread(self._task)
         else:
-            outcome = function.call(self._target, trial, self._task, report)
+            outcome = function.call(self._target, trial, self._task, report, self._first)
+            self._first = False
         outcome.facts |= _peaks()
         return outcome
 
@@ -140,6 +150,10 @@ class Trainer:
             if self._remembered is not None:
                 self._remembered.forget_data()
         config, workload = TracedConfig(_whole(trial)), make(self._target, self._task.data)
+        if self._first:
+            from tradewind.train.unread import Watch
+
+            self._watch = Watch(workload, self._task.data)
         found = config, workload, workload.data(config)
         if self._task.purpose == "tune":  # to time, every trial loads its own, or data_s would be a lie
             self._kept = found
