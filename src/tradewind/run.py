@@ -15,8 +15,7 @@ from tradewind.claims import living_owners
 from tradewind.crew import Options, check_devices, followed, joined, others_of, share_of, workers_of
 from tradewind.engine import Ended, Engine, Epoch, Lost, Waiting
 from tradewind.engine.world import World
-from tradewind.errors import Interrupted, JournalError, RunError, StudyError, TimeUp
-from tradewind.extension import refusal
+from tradewind.errors import Interrupted, JournalError, RunError, TimeUp
 from tradewind.folder import RunFolder, default_path, set_aside
 from tradewind.journal import Journal, Record, new_owner
 from tradewind.models import BestWeights
@@ -27,6 +26,7 @@ from tradewind.rerun import set_aside_again
 from tradewind.results import Results
 from tradewind.schedule.chosen import Way, schedule_of
 from tradewind.schedule.dispatch import LOOK_AGAIN_S
+from tradewind.schedule.edition import extend
 from tradewind.schedule.packing import Packing
 from tradewind.schedule.searching import Searching
 from tradewind.schedule.trials import Trials
@@ -303,22 +303,3 @@ class Loop:
             "results": results, "owner": owner, "skipped_lines": results.skipped_lines,
             "space": list(self.trials.study.space),
         }  # fmt: skip
-
-
-def extend(folder: RunFolder, trials: Trials) -> None:
-    """Keep the study in the folder; refuse one that is neither the same nor an extension."""
-    imported = any(folder.journals.iterdir())  # looked at first: a job keeps its study before it opens a journal
-    study, edition = trials.study, folder.edition()
-    if edition:
-        if why := refusal(Study.of_edition(edition), study, trials.unset):
-            raise StudyError(
-                f"{folder.path} holds another study: {why}; choose another --out, or --fresh to start anew"
-            )
-    elif imported:
-        raise RunError(f"{folder.path}: holds imported results; choose another --out")
-    count, exact = trials.count()  # so that who looks at the folder need not import the user's modules to know
-    found = {**study.edition([*filter(None, trials.metrics)], trials.directions), "trials": count, "exact": exact}
-    if edition and Path(found["file"]).resolve() == folder.study_file.resolve():  # its own copy, as jobs run it
-        found |= {name: edition[name] for name in ("folder", "file", "sets")}
-    if found != edition:
-        folder.keep_edition(study.digest(), found)

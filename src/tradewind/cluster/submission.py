@@ -19,7 +19,7 @@ from tradewind.errors import Mistake, RunError, nearest
 from tradewind.folder import RunFolder, default_path, write_aside
 from tradewind.quantities import duration
 from tradewind.results import Results
-from tradewind.run import extend
+from tradewind.schedule.edition import extend
 from tradewind.schedule.trials import Trials
 from tradewind.studies import path_of
 from tradewind.study import Study
