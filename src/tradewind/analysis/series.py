@@ -104,7 +104,7 @@ def caption(results: Results, names: list[str], n: list[int]) -> str:
     """What must stand beside these measures: n, where and how a time was taken, what was left out."""
     done = results.decisive()
     spread = "–".join(f"{k:,}" for k in sorted({min(n), max(n)})) if n else "0"
-    parts = [f"n = {spread}"]
+    parts = ["single trials (n = 1)" if n and max(n) == 1 else f"n = {spread}"]
     if any(is_time(name) for name in names):
         for name in ("purpose", "machine"):
             found = set(results.column(name)[done].tolist()) if name in results.names() else {"unknown"}
