@@ -229,6 +229,28 @@ def test_jobs_run_the_run_folders_copy_of_the_study_whatever_becomes_of_the_file
     assert json.loads((made.run / "edition.json").read_text())["file"] == str(tmp_path / "study.json")
 
 
+FAILING_ONCE = """#!/bin/bash
+# a Python under which Tradewind fails by itself the first time, with some of the work done
+[ "$SLURM_RESTART_COUNT" ] && exec {python} "$@"
+{python} "$@" --max-time 4s
+exit 3
+"""
+
+
+def test_a_job_that_tradewind_itself_failed_is_requeued(
+    slurm: SlurmCluster, no_site: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    python, site = tmp_path / "python", tmp_path / "site.toml"
+    python.write_text(FAILING_ONCE.format(python=sys.executable))
+    python.chmod(0o755)
+    site.write_text(f'python = "{python}"\n')
+    monkeypatch.setenv(VARIABLE, str(site))
+    made = sleeping(tmp_path, 12, 1.0, array=1)
+    wait_until(lambda: slurm.job(f"{made.job}_0")["Restarts"] == "1", 40, "it is requeued", made.log)
+    slurm.wait_for(f"{made.job}_0", "COMPLETED", 60)
+    assert made.complete()
+
+
 def test_array_tasks_fill_whole_nodes_where_tasks_are_confined(
     slurm: SlurmCluster, no_site: None, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
