@@ -30,6 +30,7 @@ LAYERS = [
     ["search", "engine", "train"],
     ["augment", "workloads", "studies"],
     ["imports"],
+    ["troubles"],
     ["results"],
     ["ended_trials", "best", "ranking"],
     ["counting"],

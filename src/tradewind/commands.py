@@ -7,6 +7,7 @@ import re
 import shlex
 import shutil
 import sys
+import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -32,6 +33,7 @@ from tradewind.run import finish
 from tradewind.schedule.trials import Trials
 from tradewind.studies import path_of
 from tradewind.study import Study, schema
+from tradewind.troubles import troubles
 from tradewind.workloads.cache import cache_folder
 
 UNITS_S = {"": 1, "s": 1, "m": 60, "min": 60, "h": 3600, "d": 86_400}
@@ -46,7 +48,7 @@ def run_command(name: str, out: Path | None, quiet: bool, sets: list[str], *, ma
     """Run a study and say how it ended; the exit code."""
     quiet = quiet or not leading()
     study = load(name, sets)
-    path = out or default_path(study.name)
+    path, began = out or default_path(study.name), time.time()
     try:
         finish(study, path, watcher(quiet), max_time_s=seconds(max_time), **options)
     except Interrupted as stop:
@@ -60,6 +62,9 @@ def run_command(name: str, out: Path | None, quiet: bool, sets: list[str], *, ma
         shared = left > 0 and options["schedule"] != "dispatch" and not trials.searching
         others = f"\n{left} trials are left to other ranks" if shared else ""
         print(ending(results, path) + others)
+    show = f"tradewind show {path} {{trial}} tells why"
+    for line in troubles(results, began, "--retry-failed", show) if leading() else []:
+        print(f"tradewind: {line}", file=sys.stderr)
     return 1 if results.counts()["failed"] and leading() else 0
 
 
@@ -70,8 +75,7 @@ def ending(results: Results, path: Path) -> str:
         best = f"best {best_page(results.best())}"
     except RunError as why:
         best = f"no best: {str(why).partition(': ')[2]}"
-    failed = f"\n`tradewind show {path} TRIAL` tells why one failed" if results.counts()["failed"] else ""
-    return f"{counts}\n{best}\nrun folder {path}{failed}"
+    return f"{counts}\n{best}\nrun folder {path}"
 
 
 def check_command(name: str, workers: int | None, sets: list[str], as_json: bool) -> str:

@@ -174,7 +174,8 @@ class Results(EndedTrials):
         metric = self.measure(metric) if metric else self.objective()[0]
         column = self._names.meant.get(metric, "")
         if not len(self) or group_of(column) not in MEASURES:
-            raise RunError(f"{self.folder.path}: no trial has a value of {metric or 'any score'} yet")
+            what = bare(metric) or "any score"
+            raise RunError(f"{self.folder.path}: no trial has a value of {what} yet{self._all_failed()}")
         lower, values = self.lower_is_better(metric), self.column(metric).astype(float)
         values = np.where(self.decisive(longest=True) & np.isfinite(values), values, np.nan)
         if np.all(np.isnan(values)):
@@ -195,6 +196,14 @@ class Results(EndedTrials):
         if len(names) < 2:
             return top
         return replace(top, front=tuple(self._best(names, rankings, config) for config in front(rankings)))
+
+    def _all_failed(self) -> str:
+        """The cause, where every trial that ended failed."""
+        counts = self.counts()
+        if not counts["failed"] or sum(counts.values()) > counts["failed"]:
+            return ""
+        reason = max(reasons := self.column("reason").tolist(), key=reasons.count)
+        return f": all {counts['failed']} that ended failed, {label_text(reason)}"
 
     def _best(self, names: list[str], rankings: list[Ranking], config: int) -> Best:
         found = rankings[0]

@@ -32,6 +32,7 @@ from tradewind.schedule.searching import Searching
 from tradewind.schedule.trials import Trials
 from tradewind.stopping import Stop
 from tradewind.study import Study
+from tradewind.troubles import troubles
 from tradewind.watch import Quiet, Watch
 from tradewind.workloads import being_imported
 
@@ -50,10 +51,14 @@ def run(
     Options: engine, workers, schedule, rank, of, probe, max_time_s, retry_failed, fresh, rerun, no_wait.
     """
     study = study if isinstance(study, Study) else Study.load(study)
-    path = Path(out) if out is not None else default_path(study.name)
+    path, began = Path(out) if out is not None else default_path(study.name), time.time()
     with suppress(TimeUp):
         finish(study, path, watch, **options)
-    return Results.load(path)
+    results = Results.load(path)
+    show = "results.record({trial})['error'] has its traceback"
+    for line in [] if watch else troubles(results, began, "retry_failed=True", show):
+        print(f"{study.name}: {line}", file=sys.stderr)
+    return results
 
 
 def finish(study: Study, path: Path, watch: Watch | None = None, **options: Any) -> None:
