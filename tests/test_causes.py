@@ -109,6 +109,20 @@ def test_names_that_changed_together_are_named_together(tmp_path: Path) -> None:
     assert "rate and decay changed together, so which of them it is can't be said" in " ".join(x.text for x in found)
 
 
+def test_what_changed_only_with_the_hardware_is_not_asked(tmp_path: Path) -> None:
+    rng = np.random.default_rng(1)
+    records = [
+        trial(
+            n,
+            {"gpu": "xy"[n % 2], "cores": 4 + 4 * (n % 2), "rate": float(rng.uniform())},
+            float(n % 2 + rng.normal()),
+        )
+        for n in range(40)
+    ]
+    text = " ".join(item.text for item in matters(tmp_path, records) if "changes score" in item.text)
+    assert "cores (it never changed while all others stayed)" in text
+
+
 def test_pruned_trials_are_said_to_be_left_out(tmp_path: Path) -> None:
     records = searched(0, 40, -3.0)
     for one in records[30:]:

@@ -83,11 +83,11 @@ class _Asked:
 def causes(results: Results, value: str, share: float = 1.0) -> Causes:
     """What changes a value beyond chance; `share` is how much of the permitted error this question has."""
     y, rows = _values(results, value)
-    names, coded, untested = _names(results, rows)
+    coded = _names(results, rows)
+    names = list(coded)
     blocks = [f for name in names if name in labels_of(results) for f in [factor((name,), *coded[name], 1)] if f]
     asked = [name for name in names if name not in labels_of(results)]
-    factors, rest = as_factors(_groups({name: coded[name] for name in asked}), len(y))
-    untested |= rest
+    factors, untested = as_factors(_groups({name: coded[name] for name in asked}), len(y))
     empty = Causes(value, len(y), asked, [], untested, [], 0, False)
     if not factors or not np.any(y != y[0]):
         return empty
@@ -96,6 +96,10 @@ def causes(results: Results, value: str, share: float = 1.0) -> Causes:
         exact = found.dof >= FEWEST
         return replace(empty, named=_exact(found) if exact else [], dof=found.dof)
     named, inseparable = _named(found, share)
+    grouped = {name for names in inseparable for name in names}
+    for k, one in enumerate(found.model.factors):
+        if not found.model.part([k]).rank and not grouped & set(one.names):
+            untested |= dict.fromkeys(one.names, "it never changed while all others stayed")
     return Causes(value, len(y), asked, named, untested, inseparable, found.dof, found.repeated)
 
 
@@ -113,7 +117,7 @@ def _values(results: Results, value: str) -> tuple[Array, Array]:
 Coded = dict[str, tuple[Array, list[Value]]]
 
 
-def _names(results: Results, rows: Array) -> tuple[list[str], Coded, dict[str, str]]:
+def _names(results: Results, rows: Array) -> Coded:
     """The hyperparameters that vary in these rows, as codes into the values that occur."""
     coded: Coded = {}
     for name in results.names("config"):
@@ -123,7 +127,7 @@ def _names(results: Results, rows: Array) -> tuple[list[str], Coded, dict[str, s
         used = np.bincount(codes[rows], minlength=len(labels)) > 0
         if used.sum() > 1:
             coded[name] = (np.cumsum(used) - 1)[codes[rows]], [x for x, u in zip(labels, used, strict=True) if u]
-    return list(coded), coded, {}
+    return coded
 
 
 def _groups(coded: Coded) -> dict[tuple[str, ...], tuple[Array, list[Value]]]:

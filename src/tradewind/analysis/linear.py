@@ -59,7 +59,9 @@ def as_factors(
         columns = sum(f.columns.shape[1] for f in found.values() if f)
         if rows >= 3 * (columns + 1):
             break
-    untested = {name: "too many values" for names, f in found.items() if f is None for name in names}
+    untested = {
+        name: "nearly every trial has its own value" for names, f in found.items() if f is None for name in names
+    }
     return [f for f in found.values() if f], untested
 
 

@@ -95,7 +95,7 @@ def _silent(results: Results, found: Causes) -> Answer:
     for group in found.inseparable:
         text += f" {_listed([plain_name(name) for name in group])} changed together and can't be separated."
     if found.untested:
-        text += f" Not asked, because nearly every trial has its own value: {_listed(list(found.untested))}."
+        text += f" Not asked: {'; '.join(f'{plain_name(name)} ({why})' for name, why in found.untested.items())}."
     return Answer(text + _beside(results, found), facts, NONE, found.n)
 
 
