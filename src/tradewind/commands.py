@@ -12,22 +12,14 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from tradewind.analysis.advice import advise
-from tradewind.analysis.expectation import expectation
-from tradewind.analysis.status import status
 from tradewind.best import Best
 from tradewind.cleaning import clean_page, disk_usage, leftovers_of_cache, leftovers_of_run
-from tradewind.cluster.slurm import queue_state
 from tradewind.engine.world import leading
 from tradewind.errors import Interrupted, Mistake, RunError, nearest
 from tradewind.folder import RunFolder, default_path
 from tradewind.measures import Direction
 from tradewind.quantities import size
-from tradewind.report.advice import advice_page
-from tradewind.report.best import best_page
-from tradewind.report.check import packs_page
 from tradewind.report.live import watcher
-from tradewind.report.pages import check_page
 from tradewind.results import Results
 from tradewind.run import finish
 from tradewind.schedule.trials import Trials
@@ -70,6 +62,8 @@ def run_command(name: str, out: Path | None, quiet: bool, sets: list[str], *, ma
 
 def ending(results: Results, path: Path) -> str:
     """The last words of a run: counts, the best trial, where it all is."""
+    from tradewind.report.best import best_page
+
     counts = ", ".join(f"{count} {state}" for state, count in results.counts().items() if count or state == "done")
     try:
         best = f"best {best_page(results.best())}"
@@ -80,12 +74,19 @@ def ending(results: Results, path: Path) -> str:
 
 def check_command(name: str, workers: int | None, sets: list[str], as_json: bool) -> str:
     """Whether a study is valid and what it will be."""
+    from tradewind.analysis.expectation import expectation
+    from tradewind.report.check import packs_page
+    from tradewind.report.pages import check_page
+
     found = expectation(Trials(load(name, sets)), workers)
     return json.dumps(found, indent=1) if as_json else f"{check_page(found)}\n{packs_page(found['packs'])}"
 
 
 def status_command(run: Path) -> dict[str, Any]:
     """How far a run is, and its jobs in Slurm's queue."""
+    from tradewind.analysis.status import status
+    from tradewind.cluster.slurm import queue_state
+
     folder = RunFolder.open(run)
     room = {"bytes": disk_usage(folder.path), "free_bytes": shutil.disk_usage(folder.path).free}
     return {**status(folder), **room, "queue": queue_state(folder)}
@@ -225,7 +226,9 @@ def export_command(run: Path, to: Path) -> int:
 
 def advise_command(run: Path, as_json: bool) -> str:
     """What a run says about how to train."""
+    from tradewind.analysis.advice import advise
     from tradewind.analysis.findings import paper_beside, runs_beside
+    from tradewind.report.advice import advice_page
     from tradewind.report.findings import findings_page
 
     results = Results.load(run)
@@ -238,6 +241,8 @@ def advise_command(run: Path, as_json: bool) -> str:
 
 def report_command(run: Path, out: Path | None) -> str:
     """Write the page of a run; where it is."""
+    from tradewind.analysis.advice import advise
+    from tradewind.report.advice import advice_page
     from tradewind.report.page import report
 
     results = Results.load(run)
