@@ -10,6 +10,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import replace
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
@@ -606,3 +607,19 @@ def test_halving_on_a_metric_that_networks_have_only_at_their_end_is_refused_by_
 def test_a_function_that_does_not_report_what_halving_compares_is_told_where(study: Write, tmp_path: Path) -> None:
     with pytest.raises(StudyError, match=r"trial 0 has no 'lost' after epoch 1, where halving compares; did"):
         serial(study({**ASHA, "metric": "lost", "direction": "minimize"}, "slope"), tmp_path / "run")
+
+
+def test_the_sampler_and_its_version_are_recorded_and_a_change_is_said(
+    study: Write, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Optuna 5.0 proposes other trials than 4.x did, from the same seed."""
+    first = study({"method": "tpe", "trials": 2, "metric": "loss"})
+    tradewind.run(first, tmp_path / "run", engine="serial")
+    kept = json.loads((tmp_path / "run" / "edition.json").read_text())
+    assert kept["sampler"] == f"the tpe of optuna {version('optuna')}"
+    (tmp_path / "run" / "edition.json").write_text(json.dumps({**kept, "sampler": "the tpe of optuna 4.9.0"}))
+    tradewind.run(study({"method": "tpe", "trials": 3, "metric": "loss"}), tmp_path / "run", engine="serial")
+    assert "proposed by the tpe of optuna 4.9.0, now the tpe of optuna" in capsys.readouterr().err
+    assert json.loads((tmp_path / "run" / "edition.json").read_text())["sampler"] == kept["sampler"]
+    tradewind.run(study({"method": "tpe", "trials": 3, "metric": "loss"}), tmp_path / "run", engine="serial")
+    assert "optuna" not in capsys.readouterr().err

@@ -1,5 +1,5 @@
 """`python -m tradewind` is `tradewind`."""
 
-from tradewind.cli import main
+from tradewind.cli import program
 
-main()
+program()

@@ -46,6 +46,7 @@ class Worker:
     started: float = 0.0
     log_start: int = 0
     deadline: float = float("inf")
+    ready: bool = False  # it has loaded what it trains with
     verdict: str = ""  # why it is killed
 
     @property
@@ -55,7 +56,7 @@ class Worker:
 
 
 class Processes:
-    """A fixed number of workers; each is started when it first has work.
+    """A fixed number of workers; to tune they are started at once, else when they first have work.
 
     Trials shorter than a message are sent in bundles. When a worker dies, the one that it was training fails;
     those that it had not begun go to another worker. A pack that takes several workers waits until they are
@@ -74,6 +75,8 @@ class Processes:
         self._pace = Pace()
         self._born = 0
         self._selector = selectors.DefaultSelector()
+        for number in range(self.workers if task.purpose == "tune" else 0):
+            self._start(number)  # they import what they need while this process prepares
 
     def free(self) -> int:
         """How many packs could be handed out now."""
@@ -150,11 +153,10 @@ class Processes:
 
     def give(self, number: int, pack: Pack) -> None:
         """Give a pack to this very worker."""
-        known = self._workers[number]
-        worker = known or self._start(number)
+        worker = self._workers[number] or self._start(number)
         if not worker.packs:
             worker.started, worker.verdict = time.time(), ""
-            worker.deadline = time.monotonic() + self._timeout_s + (0.0 if known else SETTING_UP_S)
+            worker.deadline = time.monotonic() + self._timeout_s + (0.0 if worker.ready else SETTING_UP_S)
         worker.packs.append(pack)
         worker.unsent.append(pack)
 
@@ -221,6 +223,7 @@ class Processes:
     def _received(self, worker: Worker, kind: str, *content: Any) -> list[Event | Answer]:
         if kind in {"up", "waiting"}:  # for its turn, which takes time that no timeout counts
             since, holder = content or (0.0, {})
+            worker.ready = worker.ready or kind == "up"
             worker.deadline = time.monotonic() + (float("inf") if holder else self._timeout_s)
             key = worker.packs[0].trials[0].key if worker.packs else ""
             return [Waiting(worker.number, key, since, holder)] if kind == "waiting" else []

@@ -115,11 +115,13 @@ class Service:
         self._turn_for_all = contextlib.ExitStack()  # of a gang's members on this host
         self._place, self._waited_s = place, 0.0
         self._trainer: Trainer | None = None
+        self._up = False  # and said so
         self._isolation: Isolation | None = None
         self._leftovers = Leftovers([0, 1, 2, connection.fileno()])
 
     def serve(self) -> None:
         """Do what is asked until there is nobody to ask: train a list of packs, or take part in a gang."""
+        self._load_ahead()
         while message := self._connection.recv():
             if not isinstance(message, list):
                 self._take_part(*message)
@@ -142,6 +144,18 @@ class Service:
     def _report(self, key: str, epoch: int, scores: Scores) -> None:
         if any(trial.key == key for trial in self._training.trials):  # a thread may outlive its trial
             self._send("epoch", key, epoch, dict(scores))
+
+    def _load_ahead(self) -> None:
+        """Load the trainer while the parent still prepares; what goes wrong does so again with the first trial."""
+        if self._task.purpose != "tune":
+            return
+        self._turn.take()
+        try:
+            if self._turn.ahead() is None:  # else it would disturb what is timed here
+                with contextlib.suppress(Exception, SystemExit):
+                    self._ready()
+        finally:
+            self._turn.__exit__()
 
     def _ready(self) -> Trainer:
         if self._trainer is None:
@@ -182,9 +196,9 @@ class Service:
             self._send("told", [outcome], started, time.time(), log_start, _log_size())
 
         try:
-            if self._trainer is None:
+            if not self._up:
                 self._ready()
-                started = time.time()
+                started, self._up = time.time(), True
                 self._send("up")
             self._isolation = self._isolation or Isolation()  # what imports have done stays
             self._isolation.seed(pack.trials[0].seed)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from importlib.metadata import version
 
 from tradewind.errors import StudyError
 from tradewind.pack import Purpose, Value
@@ -41,6 +42,11 @@ class Settings:
     def adaptive(self) -> bool:
         """Whether it has to be told results; else trial k is a function of k alone."""
         return self.method in ADAPTIVE or self.halving is not None
+
+
+def sampler_of(method: Method) -> str:
+    """What proposes the trials of a search that learns, and its version, on which they depend; else nothing."""
+    return f"the {method} of optuna {version('optuna')}" if method in ADAPTIVE else ""
 
 
 def check(settings: Settings, points: Points) -> None:
