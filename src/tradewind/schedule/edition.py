@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from tradewind.errors import RunError, StudyError
-from tradewind.extension import refusal
+from tradewind.extension import refusal, sampler_recorded
 from tradewind.folder import RunFolder
 from tradewind.schedule.trials import Trials
 from tradewind.study import Study
@@ -26,5 +26,6 @@ def extend(folder: RunFolder, trials: Trials) -> None:
     found = {**study.edition([*filter(None, trials.metrics)], trials.directions), "trials": count, "exact": exact}
     if edition and Path(found["file"]).resolve() == folder.study_file.resolve():  # its own copy, as jobs run it
         found |= {name: edition[name] for name in ("folder", "file", "sets")}
+    found |= sampler_recorded(study, edition)
     if found != edition:
         folder.keep_edition(study.digest(), found)
