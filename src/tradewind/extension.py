@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import json
-import sys
 from collections.abc import Mapping
 from typing import Any
 
 from pydantic import BaseModel
 
 from tradewind.pack import Value
-from tradewind.search.making import sampler_of
 from tradewind.study import Range, Study
 from tradewind.study_search import GROWING, Search
 
@@ -65,15 +63,3 @@ def _plain(value: Any) -> str:
     if isinstance(value, dict):
         value = {k: v.model_dump(exclude_defaults=True) if isinstance(v, BaseModel) else v for k, v in value.items()}
     return json.dumps(value.model_dump(exclude_defaults=True) if isinstance(value, BaseModel) else value)
-
-
-def sampler_recorded(study: Study, edition: Mapping[str, Any]) -> dict[str, str]:
-    """What proposes the trials of a search that learns, for the run folder; says so where it was another before."""
-    sampler = sampler_of(study.search.method)
-    if sampler and edition.get("sampler", sampler) != sampler:
-        print(
-            f"tradewind: search: earlier trials were proposed by {edition['sampler']}, now {sampler} proposes; what "
-            "comes differs from what a run under one of them would have tried",
-            file=sys.stderr,
-        )
-    return {"sampler": sampler} if sampler else {}

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import sys
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 from tradewind.errors import RunError, StudyError
-from tradewind.extension import refusal, sampler_recorded
+from tradewind.extension import refusal
 from tradewind.folder import RunFolder
 from tradewind.schedule.trials import Trials
+from tradewind.search.making import sampler_of
 from tradewind.study import Study
 
 
@@ -29,3 +33,15 @@ def extend(folder: RunFolder, trials: Trials) -> None:
     found |= sampler_recorded(study, edition)
     if found != edition:
         folder.keep_edition(study.digest(), found)
+
+
+def sampler_recorded(study: Study, edition: Mapping[str, Any]) -> dict[str, str]:
+    """What proposes the trials of a search that learns, for the run folder; says so where it was another before."""
+    sampler = sampler_of(study.search.method)
+    if sampler and edition.get("sampler", sampler) != sampler:
+        print(
+            f"tradewind: search: earlier trials were proposed by {edition['sampler']}, now {sampler} proposes; what "
+            "comes differs from what a run under one of them would have tried",
+            file=sys.stderr,
+        )
+    return {"sampler": sampler} if sampler else {}
