@@ -573,7 +573,7 @@ def test_check_tells_the_makespans_of_both_schedules(tmp_path: Path, monkeypatch
     assert found["schedule_workers"] == 8
     assert "× (" in check_page(found)
     folder = RunFolder.create(tmp_path / "runs" / "checked")
-    folder.keep_edition(trials.study.digest(), trials.study.edition(""))
+    folder.keep_edition(trials.study.digest(), trials.study.edition([], {}))
     seconds = {p: 2.0 * trials[p].config["epochs"] * trials[p].config["data_multiplier"] for p in range(0, 54, 4)}
     with_finished(folder, trials, seconds)
     found = expectation(trials, 8)

@@ -346,11 +346,11 @@ def test_a_record_of_other_data_does_not_finish_a_trial(folder: RunFolder) -> No
 
 def test_an_extended_study_is_planned_anew(folder: RunFolder) -> None:
     trials = trials_of({"epochs": [1, 2], "lr": [0.1, 0.2]})
-    folder.keep_edition(trials.study.digest(), trials.study.edition(""))
+    folder.keep_edition(trials.study.digest(), trials.study.edition([], {}))
     for rank in range(2):
         Rank(trials, folder, rank, 2).finish()
     longer = trials_of({"epochs": [1, 2, 3], "lr": [0.1, 0.2]})
-    folder.keep_edition(longer.study.digest(), longer.study.edition(""))
+    folder.keep_edition(longer.study.digest(), longer.study.edition([], {}))
     ran = [trial for rank in range(2) for trial in Rank(longer, folder, rank, 2).finish()]
     assert sorted(positions(ran)) == [4, 5]
     assert load(folder).counts() == {"done": 6, "pruned": 0, "stopped": 0, "failed": 0}

@@ -107,7 +107,10 @@ def dask(workers: int, trainer: str, task: Task, logs: Path, name: str) -> Itera
     ):
         elsewhere = config.get("scheduler-address", None) or config.get("scheduler-file", None)
         own = {} if elsewhere else {"n_workers": workers, "threads_per_worker": 1, "dashboard_address": None}
-        client: Any = distributed.Client(**own)  # type: ignore[no-untyped-call]
+        try:
+            client: Any = distributed.Client(**own)  # type: ignore[no-untyped-call]
+        except OSError as error:
+            raise Mistake(f"--engine dask: {error}; is the scheduler of DASK_SCHEDULER_ADDRESS running?") from None
     with client:
         processes = len(client.scheduler_info(n_workers=-1)["workers"])  # in each, one trial at a time
         if not processes:
