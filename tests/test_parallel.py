@@ -447,6 +447,7 @@ def test_a_record_tells_what_the_devices_did(parallel: str, workers: Workers, tm
     outcome, *_ = together(workers, 2, tmp_path, parallel=parallel, **{**SMALL, "epochs": 3, "augment": "live"})
     facts, times = outcome.facts, outcome.times
     assert (facts["device"], facts["devices"], facts["stand_in"]) == ("cpu", 2, True)
+    assert facts["execution"]["backend"] == parallel
     assert 0 < facts["communication_s"] < times["train_s"]
     assert 0 < facts["wait_s"] < times["train_s"]
     assert 0 < facts["utilisation"] < 2
