@@ -457,6 +457,7 @@ from tradewind import Data, Hyperparameter, Split
 
 class Line:
     metric = "validation_skill"
+    direction = "maximize"
     defaults = {
         "width": Hyperparameter(4, int, low=1),
         "silent": Hyperparameter("no", str, choices=("no", "nan", "absent")),
@@ -525,7 +526,7 @@ def test_a_network_of_ones_own_is_trained_kept_and_made_again_in_a_new_process(
     assert kept(run) == [best.record["key"]]
 
     saved = cli("best", run, "--save", tmp_path / "best.safetensors", "--json")
-    assert json.loads(saved.stdout)["key"] == best.record["key"]
+    assert json.loads(saved.stdout)["trial"] == best.record["trial"]
     assert_equal(load_file(tmp_path / "best.safetensors"), load_file(best.weights))
 
     arguments = [str(run), str(tmp_path / "mine"), json.dumps(LINES["data"])]
