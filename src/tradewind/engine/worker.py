@@ -10,6 +10,7 @@ import contextlib
 import faulthandler
 import importlib
 import os
+import select
 import signal
 import socket
 import sys
@@ -95,6 +96,10 @@ def address() -> str:
     return next((number for number in numbers if not number.startswith("127.")), name)
 
 
+KEPT_TURN_S = 0.05  # a timed trial waits no longer for short ones than that
+FOLLOWS_S = 0.002  # what the engine takes to answer with more packs
+
+
 class Service:
     """What a worker does for the engine that started it, message after message."""
 
@@ -122,7 +127,9 @@ class Service:
     def serve(self) -> None:
         """Do what is asked until there is nobody to ask: train a list of packs, or take part in a gang."""
         self._load_ahead()
-        while message := self._connection.recv():
+        message = self._connection.recv()
+        while message:
+            following = None
             if not isinstance(message, list):
                 self._take_part(*message)
             elif message[0].gang is not None:  # its turn was taken for all members
@@ -130,8 +137,23 @@ class Service:
                     self._train(pack)
             else:
                 with self._waited_for(self._turn):
-                    for pack in message:
-                        self._train(pack)
+                    following = self._train_packs(message)
+            message = self._connection.recv() if following is None else following
+
+    def _train_packs(self, packs: list[Pack]) -> Any:
+        """Train packs and, where they are short, those that follow at once: a turn costs more than an empty trial.
+
+        Returns the message that came instead of more, if one did.
+        """
+        until = time.monotonic() + (KEPT_TURN_S if self._task.purpose == "tune" else 0.0)
+        message: Any = packs
+        while isinstance(message, list) and message and message[0].gang is None:
+            for pack in message:
+                self._train(pack)
+            if time.monotonic() > until or not select.select([self._connection], [], [], FOLLOWS_S)[0]:
+                return None
+            message = self._connection.recv()
+        return message
 
     def _send(self, *message: Any) -> None:
         if os.getpid() != self._pid:
