@@ -25,6 +25,7 @@ from tradewind.train.packs import PackTraining, Together
 from tradewind.train.plain import choose_device, load, place
 from tradewind.train.precision import computing, kept_in, resolved
 from tradewind.train.profile import Profile, Shape, kind_of_machine, profile_of, shape_of
+from tradewind.train.random_states import RandomStates
 from tradewind.train.stack import Unstackable
 from tradewind.train.steps import Steps
 from tradewind.workloads.contract import Data, Workload
@@ -140,7 +141,8 @@ class _Fitting:
         found, fronts = self._remembered.fronts.find(config), self._remembered.fronts
         if found is None:
             traced = TracedConfig(config)
-            found = fronts.add(traced, fusable(self._workload.model(traced), device.type))
+            with RandomStates(device):
+                found = fronts.add(traced, fusable(self._workload.model(traced), device.type))
         return found
 
     def _shape(self, config: Config) -> Shape | None:
@@ -149,7 +151,8 @@ class _Fitting:
         if found is None:
             traced, front = TracedConfig(config), self._has_front(config, choose_device(config["device"]))
             try:
-                found = shapes.add(traced, (shape_of(self._workload.model(traced), self._data.train, front),))
+                with RandomStates(choose_device(config["device"])):
+                    found = shapes.add(traced, (shape_of(self._workload.model(traced), self._data.train, front),))
             except torch.OutOfMemoryError:
                 raise
             except Exception as error:

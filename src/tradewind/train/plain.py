@@ -22,6 +22,8 @@ from tradewind.train.judgement import all_finite, on_target
 from tradewind.train.optim import Optimizer, learning_rate
 from tradewind.train.parallel.meters import Busy, Tally
 from tradewind.train.precision import computing, kept_in, products, resolved
+from tradewind.train.random_states import RandomStates
+from tradewind.train.reference import one_output
 from tradewind.train.torch_faults import led_around
 from tradewind.workloads.contract import Data, Workload
 
@@ -58,7 +60,7 @@ def train(trial: Trial, workload: Workload, data: Data, task: Task, report: Repo
             set_places(dropouts, batch.places)
             optimizer.zero_grad()
             with computing(precision, device):
-                outputs = model(batch.inputs)
+                outputs = one_output(model(batch.inputs))
             loss = workload.loss(outputs.to(dtype), batch.targets, config)
             with products(precision, device):
                 loss.backward()  # type: ignore[no-untyped-call]
@@ -168,7 +170,7 @@ def predicted(model: nn.Module, samples: Samples, rows: range, precision: str) -
     model.eval()
     pieces = [slice(k, min(k + EVALUATION_BATCH, rows.stop)) for k in rows[::EVALUATION_BATCH]]
     with computing(precision, samples.targets.device):
-        return [model(samples.rows(piece)).to(samples.dtype) for piece in pieces]
+        return [one_output(model(samples.rows(piece))).to(samples.dtype) for piece in pieces]
 
 
 @torch.no_grad()
@@ -179,14 +181,13 @@ def judged(workload: Workload, outputs: torch.Tensor, targets: torch.Tensor, con
 
 def warm_up(workload: Workload, model: nn.Module, batches: TrainingBatches, config: Config) -> float:
     """One step on a copy, so that the first epoch pays for no set-up; leaves every random state as it was."""
-    kept = torch.get_rng_state()
     began = time.perf_counter()
-    throwaway = copy.deepcopy(model).train()
-    batch = next(batches.epoch(0))
-    workload.loss(throwaway(batch.inputs), batch.targets, config).backward()  # type: ignore[no-untyped-call]
-    seconds = clock(batch.targets.device) - began
-    torch.set_rng_state(kept)
-    return seconds
+    with RandomStates(next(model.parameters(), torch.empty(0)).device):
+        throwaway = copy.deepcopy(model).train()
+        batch = next(batches.epoch(0))
+        outputs = one_output(throwaway(batch.inputs))
+        workload.loss(outputs, batch.targets, config).backward()  # type: ignore[no-untyped-call]
+    return clock(batch.targets.device) - began
 
 
 def place(model: nn.Module, device: torch.device, dtype: torch.dtype, samples: Samples) -> nn.Module:

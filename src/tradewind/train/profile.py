@@ -125,7 +125,7 @@ def shape_of(model: nn.Module, split: Split, front: bool) -> Shape:
         weights = sum(p.numel() for p in layer.parameters(recurse=False) if p.ndim > 1)
         if isinstance(layer, CONVOLUTIONS):
             found.append((True, outputs.numel() / layer.out_channels * weights, weights))
-        elif weights and not isinstance(layer, nn.Embedding):
+        elif weights and inputs and not isinstance(layer, nn.Embedding):  # a parametrisation is called with none
             found.append((False, inputs[0].numel() / inputs[0].shape[-1] * weights, weights))
 
     for layer in model.modules():

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sized
+from typing import Any
 
 import torch
 from torch import nn
 
+from tradewind.errors import WorkloadError
 from tradewind.train.batches import Batch
 from tradewind.train.dropout import KeyedDropout, set_places
 from tradewind.train.precision import computing, kept_in, products
@@ -19,6 +21,17 @@ AFTER_EVALUATION = "{}: its value after an evaluation"
 CLOSE = {"fp64": 1e-9, "fp32": 2e-3, "tf32": 2e-2, "bf16": 1e-1}
 
 
+def one_output(found: Any) -> torch.Tensor:
+    """What a network gives for a batch, which must be one tensor."""
+    if isinstance(found, torch.Tensor):
+        return found
+    what = f"{type(found).__name__} of {len(found)}" if isinstance(found, Sized) else type(found).__name__
+    raise WorkloadError(
+        f"model: found a network that returns a {what}; allowed: one tensor of outputs, which loss and scores take; "
+        "put several into one, as by torch.cat"
+    )
+
+
 def tried(
     model: nn.Module, batch: Batch, loss: Callable[[torch.Tensor], torch.Tensor], precision: str
 ) -> dict[str, torch.Tensor]:
@@ -26,7 +39,7 @@ def tried(
     device, dtype = batch.targets.device, kept_in(precision)
     set_places([layer for layer in model.train().modules() if isinstance(layer, KeyedDropout)], batch.places)
     with computing(precision, device):
-        outputs = model(batch.inputs).to(dtype)
+        outputs = one_output(model(batch.inputs)).to(dtype)
     lost, trained = loss(outputs), {name: p for name, p in model.named_parameters() if p.requires_grad}
     with products(precision, device):
         gradients = torch.autograd.grad(lost, list(trained.values()), allow_unused=True)
@@ -35,7 +48,7 @@ def tried(
     found |= {GRADIENT.format(name): gradient for name, gradient in pairs if gradient is not None}
     found |= {AFTER_STEP.format(name): value.clone() for name, value in model.named_buffers()}
     with torch.no_grad(), computing(precision, device):
-        found["the outputs of an evaluation"] = model.eval()(batch.inputs).to(dtype)
+        found["the outputs of an evaluation"] = one_output(model.eval()(batch.inputs)).to(dtype)
     return found | {AFTER_EVALUATION.format(name): value for name, value in model.named_buffers()}
 
 

@@ -20,7 +20,8 @@ from tradewind.train.dropout import KeyedDropout, keyed, set_places
 from tradewind.train.folding import Convolve, Folding, foldable
 from tradewind.train.narrow.fusing import fuse, has_kernels
 from tradewind.train.precision import computing, products
-from tradewind.train.reference import AFTER_EVALUATION, AFTER_STEP, GRADIENT, close, tried
+from tradewind.train.random_states import RandomStates
+from tradewind.train.reference import AFTER_EVALUATION, AFTER_STEP, GRADIENT, close, one_output, tried
 from tradewind.workloads.contract import Workload
 
 
@@ -232,17 +233,21 @@ class Stack:
     def _check(self, models: Sequence[nn.Module], batch: Batch, configs: Sequence[Config], config: Config) -> None:
         remembered = _remembered(self._model)
         try:
-            with self.untouched():
+            with self.untouched(), RandomStates(self.rows.device) as random_states:
                 ours = self._tried(batch, config)
-        except torch.OutOfMemoryError:
-            raise  # the pack is too large, not unstackable
+                drawn = random_states.drawn()
+            if drawn:
+                raise Unstackable(f"it draws random numbers from {drawn}, which the networks alone would not share")
+        except (torch.OutOfMemoryError, Unstackable):
+            raise  # the first: the pack is too large, not unstackable
         except Exception as error:
             raise Unstackable(f"{type(error).__name__}: {error}".splitlines()[0]) from error
         for name, value in _remembered(self._model).items():
             if remembered.get(name) != value:
                 raise Unstackable(f"{name}: changes as the network is called, and would be one for all")
         for number, (model, own) in enumerate(zip(models, configs, strict=True)):
-            alone = tried(model, batch, partial(self._loss, batch, own), self._precision)
+            with RandomStates(self.rows.device):
+                alone = tried(model, batch, partial(self._loss, batch, own), self._precision)
             for name in self._shapes:
                 if GRADIENT.format(name) not in alone:  # torch's optimisers leave it; a row of zeros would decay
                     raise Unstackable(f"{name}: takes no part in the loss")
@@ -273,8 +278,7 @@ class Stack:
         def one(state: dict[str, torch.Tensor], words: Any, rates: Any) -> torch.Tensor:
             for number, layer in enumerate(self._layers):
                 layer.seed, layer.rate = words[number], rates[number]
-            found: torch.Tensor = functional_call(self._model, state, (inputs,))
-            return found
+            return one_output(functional_call(self._model, state, (inputs,)))
 
         state = {**self._parameters(), **self.buffers}
         with computing(self._precision, self.rows.device):

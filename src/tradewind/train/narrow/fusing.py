@@ -13,6 +13,7 @@ import torch
 from torch import fx, nn
 
 from tradewind.train.dropout import KeyedDropout
+from tradewind.train.random_states import RandomStates
 from tradewind.train.stacked import triton_is_there
 
 MOST_CHANNELS = 64  # wider convolutions are what the library's own kernels are made for
@@ -183,7 +184,8 @@ def _found(model: nn.Module, device: str) -> list[_Block]:
     if not any(_convolution(layer, first=True, device=device) for layer in model.modules()):
         return []
     aside = copy.deepcopy(model)  # which tracing calls
-    ways = [_blocks(aside.train(training), device) for training in (True, False)]
+    with RandomStates(torch.device(device)):
+        ways = [_blocks(aside.train(training), device) for training in (True, False)]
     same = takewhile(lambda pair: pair[0] == pair[1], zip(*ways, strict=False))
     return [block for block, _ in same]
 

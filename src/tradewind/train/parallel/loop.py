@@ -12,6 +12,7 @@ from typing import Any
 
 import torch
 
+from tradewind.errors import WorkloadError
 from tradewind.folder import RunFolder
 from tradewind.pack import Config, Outcome, Report, Task, Trial
 from tradewind.train.auto_precision import about_step, candidates, chosen, step_s
@@ -154,7 +155,8 @@ def ready(
         replica.why = f"without kernels of our own: {difference or 'another member has found a difference'}"
         print(replica.why)
         replica.front.active = False
-    unused = replica.warm_up(mine)
+    unused, buffers = replica.warm_up(mine)
+    check_buffers(buffers, group)
     unused = any(group.summed([float(unused)]))  # members must exchange alike
     if replica.config["parallel"] == "ddp":
         replica.check_mean(sets.train)
@@ -163,6 +165,21 @@ def ready(
     group.gathered(torch.zeros(1, device=replica.device), [1] * group.of)  # NCCL connects pairs when first asked to
     group.wait()
     return way, clock(replica.device) - began
+
+
+def check_buffers(buffers: dict[str, torch.Tensor], group: Group) -> None:
+    """Whether a step leaves the same buffers on all members: else none would be those of the whole batch."""
+    if not buffers:
+        return
+    own = [value.double().flatten().cpu() for value in buffers.values()]
+    leaders = torch.frombuffer(bytearray(group.told(torch.cat(own).numpy().tobytes())), dtype=torch.float64)
+    pairs = zip(own, torch.split(leaders, [len(value) for value in own]), strict=True)
+    differ = group.summed([float(not torch.allclose(one, other, equal_nan=True)) for one, other in pairs])
+    if name := next((name for name, count in zip(buffers, differ, strict=True) if count), ""):
+        raise WorkloadError(
+            f"devices: found several, and a network whose buffer {name} becomes another on each of them, by its part "
+            "of a batch; allowed: buffers that do not depend on the samples, those of nn.BatchNorm, or devices 1"
+        )
 
 
 def restored(checkpoints: Checkpoints, replica: Replica, group: Group) -> Progress:

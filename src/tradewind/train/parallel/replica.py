@@ -18,7 +18,8 @@ from tradewind.train.narrow.fusing import Front
 from tradewind.train.optim import Optimizer
 from tradewind.train.parallel.statistics import SharedBatchNorm
 from tradewind.train.precision import computing, kept_in, products
-from tradewind.train.reference import close, tried
+from tradewind.train.random_states import RandomStates
+from tradewind.train.reference import close, one_output, tried
 from tradewind.workloads.contract import Workload
 
 TRIED = 64  # samples by which a loss is looked at
@@ -52,7 +53,7 @@ class Replica:
         for layer in self.norms:
             layer.absent = not counts
         with computing(self.precision, self.device):
-            found: torch.Tensor = (through or self.model)(batch.inputs)
+            found = one_output((through or self.model)(batch.inputs))
         return found.to(kept_in(self.precision))
 
     def loss(self, outputs: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
@@ -67,30 +68,34 @@ class Replica:
     def difference(self, batches: TrainingBatches) -> str:
         """What our kernels give otherwise than torch does, in training or evaluation; nothing if all is the same."""
         assert self.front is not None
-        batch, random_state, found = next(batches.epoch(0)), torch.get_rng_state(), {}
+        batch, found = next(batches.epoch(0)), {}
         for active in (False, True):
             self.front.active = active
             loss = partial(self.loss, targets=batch.targets)
-            found[active] = tried(copy.deepcopy(self.model), batch, loss, self.precision)
-            torch.set_rng_state(random_state)
+            with RandomStates(self.device):
+                found[active] = tried(copy.deepcopy(self.model), batch, loss, self.precision)
         pairs = ((name, value, found[True][name]) for name, value in found[False].items())
         return next((name for name, one, other in pairs if not close(one, other, self.precision)), "")
 
-    def warm_up(self, batches: TrainingBatches) -> bool:
-        """One step on a copy, random states left alone; whether an output may not depend on all that trains.
+    def warm_up(self, batches: TrainingBatches) -> tuple[bool, dict[str, torch.Tensor]]:
+        """One step on a copy, random states left alone: whether an output may not depend on all that trains, and the
+        buffers after it.
 
-        A sample alone shows it of networks that choose by sample which of their layers compute.
+        A sample alone shows the first of networks that choose by sample which of their layers compute.
         """
-        kept = torch.get_rng_state()
+        with RandomStates(self.device):
+            return self._warmed_up(batches)
+
+    def _warmed_up(self, batches: TrainingBatches) -> tuple[bool, dict[str, torch.Tensor]]:
         throwaway = copy.deepcopy(self.model).train()
         batch = next(batches.epoch(0))
         self.loss(self.outputs(batch, True, throwaway), batch.targets).backward()  # type: ignore[no-untyped-call]
         unused = _untouched(throwaway)
+        buffers = {name: value.clone() for name, value in throwaway.named_buffers()}
         throwaway.zero_grad(set_to_none=True)
         one = batches.batch(batches.order(0)[:1].to(self.device), 0)
         self.outputs(one, True, throwaway).sum().backward()  # type: ignore[no-untyped-call]
-        torch.set_rng_state(kept)
-        return unused or _untouched(throwaway)
+        return unused or _untouched(throwaway), buffers
 
     @torch.no_grad()
     def check_mean(self, batches: TrainingBatches) -> None:
