@@ -2,6 +2,7 @@
 PYTHON ?= python3
 BIN := .venv/bin
 READY := .venv/.ready
+TRITON := .venv/triton
 
 SYSTEM := cluster or browser or kernels or bench
 
@@ -19,8 +20,9 @@ test: setup
 	$(BIN)/python -m pytest -q -n 3 --dist worksteal --durations 20 -m "not ($(SYSTEM) or slow or gpu)"
 
 # MPI, Slurm, browser, kernels and bench: a file's tests share what they start.
-test-system: setup
+test-system: setup $(TRITON)
 	$(BIN)/python -m pytest -q -n 2 --dist loadfile --durations 20 -m "($(SYSTEM)) and not (slow or gpu)"
+	PYTHONPATH=$(TRITON) TRITON_INTERPRET=1 $(BIN)/python -m pytest -q -n 2 -m kernels tests/test_kernels.py
 
 check: setup
 	$(BIN)/ruff check src tests bench
@@ -40,6 +42,11 @@ $(READY): pyproject.toml constraints.txt
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt torch
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev]'
 	@touch $(READY)
+
+# 1 GB, and only for its interpreter: no part of what torch finds elsewhere.
+$(TRITON): $(READY)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --target $(TRITON) triton==3.9.0
+	@touch $(TRITON)
 
 clean:
 	rm -rf .venv runs .pytest_cache .mypy_cache .ruff_cache .hypothesis

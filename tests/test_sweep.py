@@ -13,7 +13,7 @@ from tradewind.bench import installed
 from tradewind.bench import sweep as bench
 from tradewind.bench.sweep import Found, Sizes
 from tradewind.bench.sweep_module import Residual
-from tradewind.bench.sweep_trials import Sweep
+from tradewind.bench.sweep_trials import Sweep, indexed, plain_trial, tensors
 from tradewind.bench.sweep_ways import WAYS, of_results, run_study
 from tradewind.errors import Mistake
 
@@ -104,10 +104,10 @@ def test_a_module_of_a_users_own_is_swept_as_any_other(tmp_path: Path) -> None:
     assert (data.train.inputs == Residual(train=20, validation=5, test=5).data({"data_seed": 1}).train.inputs).all()
 
 
-def test_a_foreign_module_is_put_in_ratio_to_eager_at_the_same_precision_and_in_the_same_round(
+def test_a_foreign_module_is_put_in_ratio_to_eager_and_compiled_torch_at_the_same_precision_in_the_same_round(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    rates = iter([10.0, 60.0, 9.0, 90.0, 20.0, 100.0, 20.0, 180.0])
+    rates = iter([10.0, 20.0, 60.0, 9.0, 45.0, 90.0, 20.0, 25.0, 100.0, 20.0, 60.0, 180.0])
     times = {"compile_s": 2.0, "warmup_s": 0.5}
 
     def in_way(*_: object) -> Found:
@@ -116,11 +116,17 @@ def test_a_foreign_module_is_put_in_ratio_to_eager_at_the_same_precision_and_in_
     monkeypatch.setattr(bench, "in_way", in_way)
     found = bench.foreign(tiny(foreign_precisions=("tf32", "bf16"), foreign_rounds=2))
     lines = [" ".join(line.split()) for line in bench.foreign_page(found)]
+    built = "compiled 2.0 s, warm-up 0.5 s, not counted"
+    eager, compiled = "eager, data on the device", "torch.compile, CUDA graphs"
     assert lines[1:] == [
-        "eager, data on the device tf32 15 n 2",
-        "Tradewind tf32 80 n 2, 5.50 × (5.00 – 6.00); compiled 2.0 s, warm-up 0.5 s, not counted",
-        "eager, data on the device bf16 14 n 2",
-        "Tradewind bf16 135 n 2, 9.50 × (9.00 – 10.00); compiled 2.0 s, warm-up 0.5 s, not counted",
+        f"{eager} tf32 15 n 2",
+        f"{compiled} tf32 22 n 2",
+        "Tradewind tf32 80 n 2",
+        f"Tradewind at tf32: 5.50 × (5.00 – 6.00) {eager}, 3.50 × (3.00 – 4.00) {compiled}; {built}",
+        f"{eager} bf16 14 n 2",
+        f"{compiled} bf16 52 n 2",
+        "Tradewind bf16 135 n 2",
+        f"Tradewind at bf16: 9.50 × (9.00 – 10.00) {eager}, 2.50 × (2.00 – 3.00) {compiled}; {built}",
     ]
 
 
@@ -140,3 +146,12 @@ def test_pages_of_ordinary_ways_on_fewer_networks_claim_no_ratio() -> None:
 def test_an_unknown_part_is_refused_before_any_work() -> None:
     with pytest.raises(Mistake, match="--part groth"):
         bench.measure(["groth"])
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")  # of torch itself, while it compiles
+def test_the_compiled_form_trains_the_same_network() -> None:
+    losses = [
+        plain_trial(sweep, (1e-3, 0), indexed(sweep, tensors(sweep.data().train)), tensors(sweep.data().validation))
+        for sweep in (SMALLEST, replace(SMALLEST, compiled=True))
+    ]
+    assert [loss for _, loss in losses[1]] == pytest.approx([loss for _, loss in losses[0]], rel=1e-4)

@@ -25,6 +25,7 @@ from tradewind.errors import Mistake, nearest
 Found = dict[str, Any]
 
 OURS, RIVAL, EAGER = "Tradewind", "joblib", "eager, data on the device"
+COMPILED = "torch.compile, CUDA graphs"  # the best that people ordinarily do
 GROWTH_ROUNDS = 3  # of which the first may build kernels: the median does not
 FOREIGN = "tradewind.bench.sweep_module:Residual"
 RATES = (5e-4, 7e-4, 1e-3, 1.4e-3, 2e-3, 2.8e-3, 4e-3, 5.6e-3)
@@ -180,8 +181,10 @@ def foreign(here: Sizes) -> Found:
     for _ in range(here.foreign_rounds):
         found: dict[str, dict[str, Found]] = {}
         for precision in here.foreign_precisions:
+            ordinary = replace(here.foreign_ordinary, precision=precision)
             found[precision] = {
-                EAGER: in_way(EAGER, replace(here.foreign_ordinary, precision=precision), {}),
+                EAGER: in_way(EAGER, ordinary, {}),
+                COMPILED: in_way(EAGER, replace(ordinary, compiled=True), {}),
                 OURS: in_way(OURS, replace(here.foreign, precision=precision), {}),
             }
             for sample in found[precision].values():
@@ -199,16 +202,20 @@ def foreign_page(found: Found) -> list[str]:
     ]
     for precision in rounds[0]:
         pairs = [each[precision] for each in rounds]
-        ratios = [pair[OURS]["samples_per_s"] / pair[EAGER]["samples_per_s"] for pair in pairs]
         times = pairs[0][OURS]["times"]
         for name in pairs[0]:
             rate = median(pair[name]["samples_per_s"] for pair in pairs)
             lines.append(f"{name:28s} {precision:5s} {rate:11,.0f}   n {len(pairs)}")
-        lines[-1] += (
-            f", {median(ratios):.2f} × ({min(ratios):.2f} – {max(ratios):.2f}); "
-            f"compiled {times['compile_s']:.1f} s, warm-up {times['warmup_s']:.1f} s, not counted"
+        built = f"compiled {times['compile_s']:.1f} s, warm-up {times['warmup_s']:.1f} s, not counted"
+        lines.append(
+            f"{OURS} at {precision}: {', '.join(_beside(pairs, name) for name in pairs[0] if name != OURS)}; {built}"
         )
     return lines
+
+
+def _beside(pairs: list[dict[str, Found]], peer: str) -> str:
+    ratios = [pair[OURS]["samples_per_s"] / pair[peer]["samples_per_s"] for pair in pairs]
+    return f"{median(ratios):.2f} × ({min(ratios):.2f} – {max(ratios):.2f}) {peer}"
 
 
 def one(here: Sizes) -> Found:

@@ -36,6 +36,7 @@ class Sweep:
     test: int = 1024
     workload: str = "storm"
     precision: str = "fp32"
+    compiled: bool = False  # by torch.compile, with CUDA graphs where there is a GPU
 
     @property
     def networks(self) -> int:
@@ -116,6 +117,7 @@ def plain_epochs(
     with SEEDING:
         torch.manual_seed(seed)
         model = workload.model(config).to(inputs.device)
+    called = torch.compile(model, mode="reduce-overhead") if sweep.compiled else model
     optimizer = torch.optim.Adam(model.parameters(), lr=config["learning_rate"])
     for epoch in range(1, sweep.epochs + 1):
         began = clock(inputs.device)
@@ -123,7 +125,7 @@ def plain_epochs(
         for x, y in batches(epoch):
             optimizer.zero_grad()
             with computing(sweep.precision, inputs.device):
-                workload.loss(model(x.to(inputs.device)), y.to(inputs.device), config).backward()
+                workload.loss(called(x.to(inputs.device)), y.to(inputs.device), config).backward()
             optimizer.step()
         seconds = clock(inputs.device) - began
         model.eval()
