@@ -15,6 +15,7 @@ from tradewind.results import Results
 OF_TIME = 0.1  # the part of the permitted error that goes to times where scores are asked about too
 OF_SCORE = 1 - OF_TIME
 SURE_BELOW, FAIR_BELOW = 0.02, 0.03
+TOGETHER_BELOW = 0.002  # interactions are many to ask for and few to find
 FEW = 12  # degrees of freedom below which a larger chance is still fair evidence: more could not be seen
 
 
@@ -37,7 +38,7 @@ def _cause(results: Results, found: Causes, cause: Cause) -> Answer:
     interval = _interval(cause, time)
     if cause.together:
         text = f"What {names.replace(' and ', ' does depends on ')}: {share} ({odds})."
-        sure = FAIR if sure == SURE else WEAK
+        sure = FAIR if cause.chance < TOGETHER_BELOW else WEAK
     elif len(cause.names) > 1 and sign is None:
         text = f"{names} changed together, so which of them it is can't be said: {share} ({odds})."
     else:
