@@ -437,3 +437,24 @@ def test_a_score_that_is_not_a_number_is_kept_as_none_and_never_best(odd: Any) -
     assert (records["nan"]["state"], records["nan"]["scores"]) == ("done", {"score": None})
     assert records["infinite"]["scores"]["other"] is None
     assert tradewind.Results.load(folder / "run").best().value == 0.25
+
+
+RESETS = """
+import statistics, sys, time
+for name in sys.argv[1:]:
+    __import__(name)
+from tradewind.engine.isolation import Isolation
+from tradewind.engine.leftovers import Leftovers
+isolation, leftovers, took = Isolation(), Leftovers([0, 1, 2]), []
+for _ in range(500):
+    began = time.thread_time()
+    isolation.seed(5), isolation.restore(), leftovers.found()
+    took.append(time.thread_time() - began)
+print(statistics.median(took))
+"""
+
+
+@pytest.mark.parametrize(("libraries", "most_s"), [([], 1e-4), (["numpy.random", "torch"], 2.5e-4)])
+def test_seeding_and_resetting_take_their_share_of_the_overhead_at_most(libraries: list[str], most_s: float) -> None:
+    ran = subprocess.run([sys.executable, "-c", RESETS, *libraries], capture_output=True, text=True, check=True)
+    assert 0 < float(ran.stdout) < most_s
