@@ -623,3 +623,46 @@ def test_the_sampler_and_its_version_are_recorded_and_a_change_is_said(
     assert json.loads((tmp_path / "run" / "edition.json").read_text())["sampler"] == kept["sampler"]
     tradewind.run(study({"method": "tpe", "trials": 3, "metric": "loss"}), tmp_path / "run", engine="serial")
     assert "optuna" not in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("method", "schedule"),
+    [("tpe", "dispatch"), ("tpe", "synchronous"), ("random", "dispatch"), ("cmaes", "dispatch")],
+)
+def test_more_repeats_of_a_search_run_only_what_is_new(
+    method: str, schedule: str, study: Write, tmp_path: Path
+) -> None:
+    search = {"method": method, "trials": 4, "metric": "loss"}
+    once = tried(serial(study(search), tmp_path / "run"))
+    results = serial(study(search, repeats=3), tmp_path / "run", schedule)
+    assert (tmp_path / "called").stat().st_size == 12
+    assert tried(results) == sorted((3 * trial + repeat, x, y) for trial, x, y in once for repeat in range(3))
+    assert [(r["trial"], r["repeat"], r["seed"]) for r in results.records()] == [(k, k % 3, k % 3) for k in range(12)]
+    assert results.duplicates == 0
+    with pytest.raises(StudyError, match="repeats was 3, is now 2; allowed: more"):
+        serial(study(search, repeats=2), tmp_path / "run")
+
+
+HOUSE = "house, step (d): results outside the study as it stands are kept and shown apart"
+
+
+@pytest.mark.xfail(strict=True, raises=StudyError, reason=HOUSE)
+def test_a_range_may_be_narrowed_and_what_lies_outside_is_no_trial_of_the_study(study: Write, tmp_path: Path) -> None:
+    search = {"method": "tpe", "trials": 8, "metric": "loss"}
+    wide = serial(study(search), tmp_path / "run")
+    narrow = {**RANGES, "x": {"low": 0.0, "high": 0.5}}
+    inside = [x for _, x, _ in tried(wide) if 0.0 <= x <= 0.5]
+    results = serial(study(search, space=narrow), tmp_path / "run")
+    assert results.counts()["done"] == 8
+    assert all(0.0 <= x <= 0.5 for _, x, _ in tried(results))
+    assert {x for _, x, _ in tried(results)} >= set(inside)
+    assert (tmp_path / "called").stat().st_size == 16 - len(inside)
+
+
+@pytest.mark.xfail(strict=True, raises=StudyError, reason=HOUSE)
+def test_values_of_a_grid_may_be_taken_away_and_their_results_are_not_counted(study: Write, tmp_path: Path) -> None:
+    serial(study({}, space={"x": [0.1, 0.2, 0.3]}, repeats=2), tmp_path / "run")
+    results = serial(study({}, space={"x": [0.2, 0.4]}), tmp_path / "run")
+    assert [(r["config"]["x"], r["repeat"]) for r in results.records()] == [(0.2, 0), (0.4, 0)]
+    assert results.counts()["done"] == 2
+    assert (tmp_path / "called").stat().st_size == 7

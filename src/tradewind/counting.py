@@ -10,6 +10,7 @@ import numpy as np
 from tradewind.columns import Array, Columns
 from tradewind.disturbance import MOST
 from tradewind.folder import RunFolder
+from tradewind.jsonfile import read_json
 
 
 def positions(folder: RunFolder, columns: Columns) -> Array:
@@ -27,6 +28,10 @@ def positions(folder: RunFolder, columns: Columns) -> Array:
 
     moved = editions.decoded() != edition["edition"]
     study = Study.of_edition(edition)
+    if not study.search.plain_grid:  # its space is the same, and perhaps it has more repeats
+        trials[moved] = _numbers(folder, editions.decoded(), trials)[moved] * study.repeats
+        trials[moved] += columns.column("repeat").values[moved]
+        return trials
     index = np.zeros(len(columns))
     for name, values in study.dimensions().items():
         digits = {_mark(value): digit for digit, value in enumerate(values)}
@@ -37,6 +42,15 @@ def positions(folder: RunFolder, columns: Columns) -> Array:
     found = moved & ~np.isnan(index)
     trials[found] = index[found] * study.repeats + columns.column("repeat").values[found]
     return trials
+
+
+def _numbers(folder: RunFolder, editions: Array, trials: Array) -> Array:
+    """The number of the config of each trial, by the repeats that its own edition of the study had."""
+    repeats = {}
+    for name in {each for each in editions.tolist() if isinstance(each, str) and each.isalnum()}:
+        path = folder.editions / f"{name}.json"
+        repeats[name] = int(read_json(path).get("repeats", 1)) if path.exists() else 1
+    return np.asarray(trials // np.array([repeats.get(each, 1) for each in editions.tolist()]))
 
 
 def _mark(value: Any) -> Any:

@@ -24,11 +24,13 @@ def refusal(old: Study, new: Study, defaults: Mapping[str, Value]) -> str:
     if why := _search_refusal(old.search, new.search):
         return why
     if not new.search.plain_grid:
-        for key in ("space", "fixed", "where", "repeats"):
+        for key in ("space", "fixed", "where"):
             before, after = getattr(old, key), getattr(new, key)
             if before != after:
                 return f"{key} was {_plain(before)}, is now {_plain(after)}, which only a plain grid may"
-        return ""
+        if new.repeats > old.repeats and new.search.halving:  # of those pruned no other repeat was compared
+            return f"repeats was {old.repeats}, is now {new.repeats}, which a search with halving can't make up for"
+        return f"repeats was {old.repeats}, is now {new.repeats}; allowed: more" if new.repeats < old.repeats else ""
     if new.repeats < old.repeats:
         return f"repeats was {old.repeats}, is now {new.repeats}"
     if added := [text for text in new.where if text not in old.where]:
