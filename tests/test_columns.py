@@ -6,6 +6,7 @@ import csv
 import json
 from pathlib import Path
 
+import duckdb
 from conftest import Cli, WriteStudy
 from test_results import record, write_run
 
@@ -80,3 +81,44 @@ def test_a_dotted_name_never_takes_the_full_name_of_another_column(tmp_path: Pat
     results = Results.load(write_run(tmp_path / "run", a=[dotted]))
     assert (results.items("scores.auc"), results.items("config.scores.auc")) == ([0.5], [7])
     assert set(results.names("config")) == {"config.scores.auc", "x"}
+
+
+BIG = 2**53 + 1  # the first whole number that a float can't hold
+
+
+def test_whole_numbers_beyond_2_to_the_53_stay_two_configs_and_exact(command: Cli, tmp_path: Path) -> None:
+    def one(number: int, x: int, **fields: object) -> dict[str, object]:
+        return record(number, config={"x": x}, seed=x, scores={"auc": x - BIG + 0.5}, **fields)
+
+    for name, values in (("two", [BIG, BIG - 1]), ("mixed", [BIG, BIG - 1, 3]), ("same", [BIG, BIG])):
+        path = write_run(tmp_path / name, a=[one(k, x) for k, x in enumerate(values)])
+        results = Results.load(path)
+        assert results.items("x") == values
+        assert results.items("seed") == values
+        assert results.frame()["seed"].tolist() == values
+        table = json.loads(command("table", name, "--rows", "x", "--columns", "repeat", "--value", "auc",
+                                   "--format", "json").stdout)  # fmt: skip
+        assert table["blocks"][0]["rows"] == sorted(set(values))
+        assert results.best().n == (2 if name == "same" else 1)
+        rows = json.loads(command("query", name, "select x, seed from results order by trial", "--json").stdout)
+        assert [(row["x"], row["seed"]) for row in rows] == [(x, x) for x in values]
+        for ending in ("csv", "parquet"):
+            assert command("export", name, "--to", f"{name}.{ending}").returncode == 0
+        with open(tmp_path / f"{name}.csv", newline="") as file:
+            assert [row["seed"] for row in csv.DictReader(file)] == list(map(str, values))
+        found = duckdb.sql(f"select seed from '{tmp_path / name}.parquet' order by trial").fetchall()
+        assert [int(seed) for (seed,) in found] == values
+
+
+def test_a_grid_over_whole_numbers_beyond_2_to_the_53_tries_each_once(command: Cli, write_study: WriteStudy) -> None:
+    module = "def f(config):\n    return config['x'] - 2**53\n"
+    study = {"name": "s", "workload": "work:f", "space": {"x": [BIG - 1, BIG]}}
+    assert command("run", write_study(study, module), "--out", "run", "--engine", "serial").returncode == 0
+    more = write_study({**study, "space": {"x": [BIG - 1, BIG, BIG + 2]}}, module)
+    assert command("run", more, "--out", "run", "--engine", "serial").returncode == 0
+    results = Results.load("run")
+    assert list(zip(results.items("trial"), results.items("x"), strict=True)) == [
+        (0, BIG - 1),
+        (1, BIG),
+        (2, BIG + 2),
+    ]

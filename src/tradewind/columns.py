@@ -67,13 +67,13 @@ class Column:
     def of(cls, items: Sequence[Any]) -> Column:
         """The column of plain values, None where there is none."""
         kinds = set(map(type, items))
-        if len(kinds) == 1 and items.count(items[0]) == len(items):  # as most are: said once, not converted
-            one = items[0]
-            if kinds <= {int, float, type(None)}:
-                return cls(np.full(len(items), np.nan if one is None else one, np.float64), None, float not in kinds)
-            return cls(np.zeros(len(items), np.int32), [one])
-        if kinds <= {int, float, type(None)}:
+        one = items[0] if len(kinds) == 1 and items.count(items[0]) == len(items) else None
+        if kinds <= {int, float, type(None)} and not _beyond(items if one is None else [one]):
+            if one is not None:  # as most are: said once, not converted
+                return cls(np.full(len(items), one, np.float64), None, float not in kinds)
             return cls(np.array(items, dtype=np.float64), None, float not in kinds)
+        if one is not None:
+            return cls(np.zeros(len(items), np.int32), [one])
         plain = kinds == {str}  # text needs no form of its own to be told apart
         marks = items if plain else [json.dumps(item) for item in items]
         codes: dict[Any, int] = {} if plain else {"null": -1}
@@ -89,7 +89,7 @@ class Column:
         numbers, codes = np.unique(self.values[~np.isnan(self.values)], return_inverse=True)
         values = np.full(len(self.values), -1, dtype=np.int32)
         values[~np.isnan(self.values)] = codes
-        return Column(values, [int(x) if x == int(x) and self.whole else float(x) for x in numbers])
+        return Column(values, [int(x) if self.whole else float(x) for x in numbers])
 
     def decoded(self) -> Array:
         """Floats for numbers (NaN: none), otherwise the values themselves as objects."""
@@ -104,6 +104,15 @@ class Column:
         if self.categories is not None:
             return list(self.decoded())
         return [None if x != x else int(x) if self.whole else x for x in self.values.tolist()]
+
+
+def _beyond(items: Sequence[Any]) -> bool:
+    """Whether there is a whole number that a float can't hold, so that two of them would become one."""
+    try:
+        large = np.abs(np.array(items, dtype=np.float64)) >= 2**53
+    except OverflowError:
+        return True
+    return bool(large.any()) and any(type(items[k]) is int for k in np.flatnonzero(large).tolist())
 
 
 def join(parts: list[Column]) -> Column:

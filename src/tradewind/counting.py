@@ -55,7 +55,7 @@ def _numbers(folder: RunFolder, editions: Array, trials: Array) -> Array:
 
 def _mark(value: Any) -> Any:
     """What stands for a value: 1 is 1.0, true is neither."""
-    return float(value) if type(value) in (int, float) else json.dumps(value)
+    return value if type(value) in (int, float) else json.dumps(value)
 
 
 def counted(columns: Columns, trials: Array) -> tuple[Array, int]:

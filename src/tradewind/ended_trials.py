@@ -137,6 +137,10 @@ class EndedTrials:
         """What must be said with every answer that rests on pruned trials, or nothing."""
         return caveat(self.counts())
 
+    def _categories(self, name: str) -> list[Any]:
+        """The values of a column that is no plain numbers."""
+        return self._all.column(self._column(name)).categories or []
+
     def coded(self, name: str, done: Array) -> Array | Coded:
         """A column of some trials as codes into its values, or as numbers: never a million objects."""
         column = self._all.column(self._column(name))

@@ -47,7 +47,11 @@ class Results(EndedTrials):
         """All trials as a pandas frame."""
         import pandas as pd
 
-        return pd.DataFrame({"key": self.keys(), **{name: self.items(name) for name in self.names()}})
+        def column(name: str) -> Any:
+            values, kinds = self.items(name), set(map(type, self._categories(name)))
+            return pd.array(values, dtype="Int64") if kinds == {int} else values  # exact, with or without None
+
+        return pd.DataFrame({"key": self.keys(), **{name: column(name) for name in self.names()}})
 
     def table(
         self, rows: str, columns: str, by: str | None = None, value: str = "wall_s", stat: str = "median",

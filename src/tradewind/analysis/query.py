@@ -98,6 +98,8 @@ def _column(values: Array, whole: bool) -> tuple[Any, str]:
     items = [values[row] for row in first]
     if all(isinstance(item, bool | None) for item in items):
         return pd.array(values, dtype="boolean"), "{0}"
+    if all(isinstance(item, int | None) and abs(item or 0) < 2**63 for item in items):
+        return pd.array(values, dtype="Int64"), "{0}"
     texts = [None if item is None else item if isinstance(item, str) else label_text(item) for item in items]
     kinds = sorted({text for text in texts if text is not None})
     place = {text: code for code, text in enumerate(kinds)}

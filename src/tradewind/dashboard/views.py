@@ -167,8 +167,15 @@ def _plain(column: Array) -> list[Any]:
     whole = column.dtype.kind == "f" and bool(np.all(np.isnan(column) | (column == np.round(column))))
     items = column.tolist()
     if column.dtype.kind != "f":
-        return [item[:500] if isinstance(item, str) else item for item in items]
+        return [_for_a_browser(item) for item in items]
     return [None if x != x else int(x) if whole and abs(x) < 2**53 else x for x in items]
+
+
+def _for_a_browser(item: Any) -> Any:
+    """Text cut short, and whole numbers that JavaScript can't hold as text."""
+    if isinstance(item, str):
+        return item[:500]
+    return str(item) if type(item) is int and abs(item) > 2**53 else item
 
 
 def table_view(feed: Feed, names: Json, where: str, trials: tuple[int, ...]) -> Json:
