@@ -38,7 +38,10 @@ def folder(tmp_path: Path) -> RunFolder:
 
 
 def small(number: int) -> dict[str, Any]:
-    return {"key": record(number)["key"], "trial": number, "state": "done", "attempt": 1, "finished": float(number)}
+    parts = {"config": {}, "times": {}, "scores": {}, "last": {}, "reason": "", "started": 0.0}
+    seeds = {"repeat": 0, "seed": 0, "data_seed": 0}
+    about = {"key": record(number)["key"], "trial": number, "state": "done", "attempt": 1, "finished": float(number)}
+    return {**about, **parts, **seeds}
 
 
 def wait_for(journal: Journal, count: int, timeout_s: float = 10) -> list[int]:

@@ -43,7 +43,7 @@ LAYERS = [
     ["study"],
     ["space", "code_folder", "jsonfile", "study_search"],
     ["where", "disturbance"],
-    ["quantities"],
+    ["quantities", "soundness"],
     ["pack", "measures", "noise", "column_names"],
     ["stopping"],
     ["machine", "occupancy"],

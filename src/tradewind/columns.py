@@ -16,10 +16,11 @@ from typing import Any
 
 import numpy as np
 
-from tradewind.column_names import GROUPS, PLAIN
+from tradewind.column_names import GROUPS, PLAIN, group_of
 from tradewind.errors import RunError
-from tradewind.folder import writing
+from tradewind.folder import RunFolder, writing
 from tradewind.journal import Record, decode
+from tradewind.soundness import REQUIRED, sound, sound_columns
 
 Array = np.ndarray[Any, Any]
 FORMAT = 3
@@ -34,9 +35,10 @@ def naming(record: Record) -> dict[str, tuple[str, str]]:
     return names
 
 
-def shape(record: Record) -> tuple[tuple[str, ...], ...]:
+def shape(record: Record) -> tuple[Any, ...]:
     """What records must have in common so that their values line up."""
-    return tuple(record), *[tuple(record.get(group) or ()) for group in GROUPS]
+    parts = [record.get(group) for group in GROUPS]
+    return tuple(record), *[tuple(part) if isinstance(part, dict) else None for part in parts]
 
 
 def lined_up(records: list[Record]) -> dict[str, Sequence[Any]]:
@@ -108,10 +110,7 @@ class Column:
 
 def _beyond(items: Sequence[Any]) -> bool:
     """Whether there is a whole number that a float can't hold, so that two of them would become one."""
-    try:
-        large = np.abs(np.array(items, dtype=np.float64)) >= 2**53
-    except OverflowError:
-        return True
+    large = np.abs(np.array(items, dtype=np.float64)) >= 2**53
     return bool(large.any()) and any(type(items[k]) is int for k in np.flatnonzero(large).tolist())
 
 
@@ -155,10 +154,38 @@ class Columns:
         if name not in self.columns:
             member, categories, whole = self.stored[name]
             try:
-                self.columns[name] = Column(self.file[member], categories, whole)
-            except (zipfile.BadZipFile, OSError, ValueError):
+                self.columns[name] = self._checked(Column(self.file[member], categories, whole))
+            except (zipfile.BadZipFile, OSError, ValueError, KeyError, TypeError):
+                if isinstance(name_ := getattr(self.file.fid, "name", None), str):
+                    Path(name_).unlink(missing_ok=True)  # made anew by the next who reads
                 self.columns[name] = self._reread(name)
         return self.columns[name]
+
+    def _checked(self, column: Column) -> Column:
+        """A column from a file, which may be damaged or made by anybody."""
+        codes, values = column.categories, column.values
+        kind = np.float64 if codes is None else np.int32
+        within = codes is None or not len(values) or -1 <= values.min() <= values.max() < len(codes)
+        if values.shape != (len(self),) or values.dtype != kind or not within:
+            raise ValueError("no column of these records")
+        return column
+
+    def _valid(self) -> bool:
+        """Whether what was read from a file may be about these journals."""
+        sizes = {path.name: path.stat().st_size for path in RunFolder.files(self.folder, "jsonl")}
+        ends, many = self.ends.items(), len(self.keys)
+        return (
+            self.keys.dtype == np.uint64
+            and self.keys.shape == self.places.shape == (many, 2)
+            and self.places.dtype == np.int64
+            and all(type(end) is int and 0 <= end <= sizes.get(name, -1) for name, end in ends)
+            and set(self.journals) <= self.ends.keys()
+            and (not many or 0 <= self.places.min() <= self.places.max() <= max(self.ends.values()))
+            and (not many or self.places[:, 0].max() < len(self.journals))
+            and self.stored.keys() == self.groups.keys()
+            and all(group == group_of(name) for name, group in self.groups.items())
+            and (not many or REQUIRED - {"key", *GROUPS} <= self.groups.keys())
+        )
 
     def _reread(self, name: str) -> Column:
         return Column.of([lined_up([self.record(row)]).get(name, [None])[0] for row in range(len(self))])
@@ -174,7 +201,7 @@ class Columns:
         with open(self.folder / self.journals[number], "rb") as file:
             file.seek(offset)
             record = decode(file.readline())
-        if record is None:
+        if record is None or record.get("key") != self.key(row):
             raise RunError(f"{file.name}: the record at byte {offset} is damaged")
         return record
 
@@ -206,15 +233,28 @@ class Columns:
         shapes: dict[Any, list[tuple[str, int, Record]]] = {}
         for item in chunk:
             shapes.setdefault(shape(item[2]), []).append(item)
-        return [self._piece(items) for items in shapes.values()]
+        pieces = [self._sound_piece(items) for items in shapes.values()]
+        return [piece for piece in pieces if piece is not None]
+
+    def _sound_piece(self, items: list[tuple[str, int, Record]]) -> Columns | None:
+        """The piece of those records that hold what records hold; the others are counted."""
+        try:
+            return self._piece(items)
+        except (ValueError, TypeError, ArithmeticError, AttributeError):
+            found = [item for item in items if sound(item[2])]
+            self.bad += len(items) - len(found)
+            return self._piece(found) if found else None
 
     def _piece(self, items: list[tuple[str, int, Record]]) -> Columns:
         records = [record for _, _, record in items]
+        values = lined_up(records)
+        if not sound_columns(values, records):
+            raise ValueError("a record that is none")
         journals = list(dict.fromkeys(journal for journal, _, _ in items))
         number = {journal: k for k, journal in enumerate(journals)}
         keys = np.frombuffer(bytes.fromhex("".join(record["key"] for record in records)), dtype=">u8")
         places = np.array([(number[journal], offset) for journal, offset, _ in items], dtype=np.int64)
-        columns = {name: Column.of(values) for name, values in lined_up(records).items()}
+        columns = {name: Column.of(some) for name, some in values.items()}
         groups = {name: group for name, (group, _) in naming(records[0]).items()}
         return Columns(self.folder, keys.reshape(-1, 2).astype(np.uint64), places, columns, groups, journals)
 
@@ -269,9 +309,10 @@ class Columns:
             if meta["format"] != FORMAT:
                 return cls(folder)
             stored = {name: tuple(entry) for name, entry in meta["stored"].items()}
-            return cls(
+            found = cls(
                 folder, file["keys"], file["places"], {}, meta["groups"], meta["journals"], meta["ends"], meta["bad"],
                 {(key, at) for key, at in meta["aside"]}, 0, file, stored,
             )  # fmt: skip
-        except (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile):
+            return found if found._valid() else cls(folder)
+        except (OSError, ValueError, KeyError, EOFError, TypeError, AttributeError, zipfile.BadZipFile):
             return cls(folder)

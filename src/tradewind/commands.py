@@ -18,7 +18,7 @@ from tradewind.engine.world import leading
 from tradewind.errors import Interrupted, Mistake, RunError, nearest
 from tradewind.folder import RunFolder, default_path
 from tradewind.measures import Direction
-from tradewind.quantities import size
+from tradewind.quantities import printable, size
 from tradewind.report.live import watcher
 from tradewind.results import Results
 from tradewind.run import finish
@@ -53,10 +53,10 @@ def run_command(name: str, out: Path | None, quiet: bool, sets: list[str], *, ma
         left = trials.count()[0] - len(results)
         shared = left > 0 and options["schedule"] != "dispatch" and not trials.searching
         others = f"\n{left} trials are left to other ranks" if shared else ""
-        print(ending(results, path) + others)
+        print(printable(ending(results, path) + others))
     show = f"tradewind show {path} {{trial}} tells why"
     for line in troubles(results, began, "--retry-failed", show) if leading() else []:
-        print(f"tradewind: {line}", file=sys.stderr)
+        print(printable(f"tradewind: {line}"), file=sys.stderr)
     return 1 if results.counts()["failed"] and leading() else 0
 
 
@@ -211,17 +211,17 @@ def export_command(run: Path, to: Path) -> int:
     results = Results.load(run)
     if to.suffix != ".db":
         return export_results(results, to)
-    from tradewind.search.optuna_export import export
+    from tradewind.search.optuna_export import export, points_of
 
     edition = results.folder.edition()
     if not edition:
         raise RunError(f"{run}: imported results have no space to search, so they make no study of Optuna's")
     study = Study.of_edition(edition)
-    trials = Trials(study)
+    records = list(results.records())
     goals: dict[str, Direction] = {
         name: "minimize" if lower else "maximize" for name, lower in results.goals(["score"])
     }
-    return export(list(results.records()), trials.points, goals, to, study.name)
+    return export(records, points_of(study, records[0]["config"] if records else {}), goals, to, study.name)
 
 
 def advise_command(run: Path, as_json: bool) -> str:

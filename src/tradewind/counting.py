@@ -58,12 +58,12 @@ def _mark(value: Any) -> Any:
     return value if type(value) in (int, float) else json.dumps(value)
 
 
-def counted(columns: Columns, trials: Array) -> tuple[Array, int]:
+def counted(columns: Columns, trials: Array, strange: Array) -> tuple[Array, int]:
     """The rows that count, in order of trial, and how many count no more.
 
     The first final record of a key counts; where none is final, the last failed one. What was set aside is neither.
     """
-    aside = columns.set_aside()
+    aside = columns.set_aside() | strange
     rows, duplicates = np.flatnonzero(~aside), 0
     distinct, inverse = np.unique(columns.keys[:, 0], return_inverse=True)
     if len(distinct) < len(columns):

@@ -30,14 +30,24 @@ class EndedTrials:
         self._edition = folder.edition()
         self._directions: dict[str, Direction] = (self._edition or folder.imported()).get("directions", {})
         self._trial = positions(folder, columns)
-        self._counted, self.duplicates = counted(columns, self._trial)
-        self.skipped_lines = columns.bad + columns.torn
+        strange = self._of_another_study()
+        self._counted, self.duplicates = counted(columns, self._trial, strange)
+        self.skipped_lines = columns.bad + columns.torn + int(strange.sum())
 
     @classmethod
     def load(cls, path: str | Path) -> Self:
         """Read a run folder; what an earlier call has read comes from a cache."""
         folder = RunFolder.open(path)
         return cls(folder, read(folder))
+
+    def _of_another_study(self) -> Array:
+        """Which records name an edition of a study that never ran here."""
+        if "edition" not in self._all.groups or not self._edition:
+            return np.zeros(len(self._all), dtype=bool)
+        editions = self._all.column("edition").coded()
+        known = self.folder.known_editions()
+        strange = [edition is not None and edition not in known for edition in editions.categories or []]
+        return np.array([*strange, False])[editions.values]
 
     def __len__(self) -> int:
         return len(self._counted)
@@ -177,7 +187,7 @@ class EndedTrials:
 
     def curve(self, key: str) -> list[dict[str, float]]:
         """What a trial reached after each epoch."""
-        for path in sorted(self.folder.curves.glob("*.jsonl"), reverse=True):
+        for path in reversed(self.folder.files(self.folder.curves, "jsonl")):
             for _, line in Reading(path).lines():
                 if line["key"] == key:
                     found: list[dict[str, float]] = line["curve"]

@@ -52,6 +52,9 @@ class RunFolder:
             raise RunError(f"{folder._mark}: can't be read; the folder may have been damaged") from None
         if found != FORMAT:
             raise RunError(f"{path}: run format {found}; this Tradewind reads format {FORMAT}")
+        for part in (*folder._folders(), *folder._files()):
+            if part.is_symlink():
+                raise RunError(f"{part}: is a symbolic link; a run folder holds none: put there what it stands for")
         return folder
 
     @classmethod
@@ -101,20 +104,39 @@ class RunFolder:
     def _folders(self) -> list[Path]:
         return [value for value in vars(self).values() if value != self.path]
 
+    def _files(self) -> list[Path]:
+        return [self._mark, self.study_file, self._beside, self._imported]
+
     def _names(self) -> set[str]:
-        return {part.name for part in self._folders()} | {
-            self._mark.name,
-            self.study_file.name,
-            self._beside.name,
-            self._imported.name,
-            self.report_file.name,
-        }
+        return {part.name for part in (*self._folders(), *self._files(), self.report_file)}
 
     def edition(self) -> dict[str, Any]:
         """The newest edition: `study` itself, and the `folder`, `file`, `metrics` and `directions` beside it."""
         if not self.study_file.exists():
             return {}
-        return {**read_json(self._beside), "study": read_json(self.study_file)}
+        beside, study = read_json(self._beside), read_json(self.study_file)
+        if not isinstance(beside, dict) or not isinstance(study, dict):
+            raise RunError(f"{self.study_file}: holds no study; the folder may have been damaged")
+        return {**beside, "study": study}
+
+    def known_editions(self) -> set[str]:
+        """The names of all editions of the study that ran here; empty where results were imported."""
+        return {str(self.edition().get("edition")), *(path.stem for path in self.files(self.editions, "json"))}
+
+    @staticmethod
+    def files(part: Path, ending: str) -> list[Path]:
+        """The files of one of the folders by their ending, without links and folders, which nobody put there."""
+        return [path for path in sorted(part.glob(f"*.{ending}")) if path.is_file() and not path.is_symlink()]
+
+    @staticmethod
+    def odd(part: Path, ending: str) -> int:
+        """How many links, folders and the like stand there in place of files."""
+        return len(list(part.glob(f"*.{ending}"))) - len(RunFolder.files(part, ending))
+
+    def log(self, name: str) -> Path | None:
+        """A log by its name; None where that is no file of this folder."""
+        path = self.logs / name
+        return path if path.name == name and path.is_file() and not path.is_symlink() else None
 
     def keep_edition(self, name: str, edition: dict[str, Any]) -> None:
         """Make this the newest edition; earlier ones stay under editions/."""

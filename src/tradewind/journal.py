@@ -25,6 +25,7 @@ from pydantic_core import PydanticSerializationError, from_json, to_json
 
 from tradewind.errors import JournalError
 from tradewind.folder import RunFolder
+from tradewind.pack import FINAL
 
 VERSION = 1
 PROGRESS = tuple(b'"v":1,"kind":"%b"' % kind for kind in (b"started", b"epoch", b"asked", b"waiting"))
@@ -68,8 +69,9 @@ def is_record(content: Record) -> bool:
         isinstance(key, str)
         and len(key) == 32
         and not key.strip("0123456789abcdef")
-        and isinstance(content.get("trial"), int)
-        and isinstance(content.get("state"), str)
+        and type(content.get("trial")) is int
+        and 0 <= content["trial"] < 2**53
+        and content.get("state") in (*FINAL, "failed", "paused")
     )
 
 
@@ -265,6 +267,11 @@ class Reading:
                     yield start, content
 
 
+def _is_started(content: Record) -> bool:
+    at = content.get("at")
+    return type(content.get("trial")) is int and isinstance(content.get("key"), str) and isinstance(at, int | float)
+
+
 def unfinished(path: Path) -> list[Record]:
     """The trials that a journal says were started and neither finished nor paused, each with its last epoch line.
 
@@ -290,7 +297,7 @@ def unfinished(path: Path) -> list[Record]:
     found = []
     for key, line in begun.items():
         content, epoch = decode(line), decode(latest.get(key, b"")) or {}
-        if content is not None and "rung" not in epoch:
+        if content is not None and "rung" not in epoch and _is_started(content):
             wait = decode(waits.get(key, b"")) or {}
             waiting = {"since": wait["since"], "for": wait["for"]} if wait.get("for") else None
             about = {"epoch": epoch.get("epoch", 0), "scores": epoch.get("scores", {}), "waiting": waiting}

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 from tradewind.best import rebuild_with
-from tradewind.errors import RunError
+from tradewind.errors import RunError, WorkloadError
 from tradewind.folder import RunFolder
 from tradewind.journal import Record
 from tradewind.results import Results
@@ -29,7 +31,7 @@ def rebuild(folder: RunFolder, record: Record) -> nn.Module:
     edition = folder.edition()
     study = Study.of_edition(edition)
     config = {**record["config"], "seed": record["seed"], "data_seed": record["data_seed"]}
-    workload = make(find(study.workload, study.folder), study.data)
+    workload = make(_found_here(folder, study.workload), study.data)
     try:
         model = workload.model(config)
     except Exception:  # it may need what data() leaves in the workload, which takes longer
@@ -39,6 +41,22 @@ def rebuild(folder: RunFolder, record: Record) -> nn.Module:
     model = model.to(next((t.dtype for t in tensors.values() if t.is_floating_point()), None))
     model.load_state_dict(tensors)
     return model.eval()
+
+
+def _found_here(folder: RunFolder, reference: str) -> Any:
+    """A workload as the caller's own folder and installed packages have it; a run folder leads nowhere."""
+    here, file = Path.cwd(), Path(reference.rpartition(":")[0])
+    near = file.suffix != ".py" or {str(file.parent), str(file.parent.resolve())} & {".", str(here), *sys.path}
+    try:
+        if near:
+            return find(reference, here)
+        why = "its file lies elsewhere"
+    except WorkloadError as error:
+        why = str(error)
+    raise WorkloadError(
+        f"{folder.path}: workload {reference!r} is not found from {here} ({why}); "
+        "change to the folder that holds it, and ask again"
+    )
 
 
 rebuild_with(rebuild)

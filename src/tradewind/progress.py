@@ -50,7 +50,7 @@ class Epochs:
 
     def read(self) -> None:
         """Take in what the journals have gained."""
-        for path in sorted(self._folder.journals.glob("*.jsonl")):
+        for path in self._folder.files(self._folder.journals, "jsonl"):
             for _, line in self._readings.setdefault(path.name, Reading(path)).lines():
                 self._take(owner_of(path), line)
 

@@ -69,3 +69,8 @@ def label_text(label: Any) -> str:
     if not isinstance(label, str):
         return MISSING if label is None else json.dumps(label, ensure_ascii=False)
     return "".join(c if c.isprintable() else repr(c)[1:-1] for c in label) or '""'
+
+
+def printable(text: str) -> str:
+    """Lines without anything that steers a terminal."""
+    return "".join(c if c.isprintable() or c in "\n\t" else repr(c)[1:-1] for c in text)

@@ -27,7 +27,7 @@ def read(folder: RunFolder) -> Columns:
     """All finished records; a cache of them is kept once it pays."""
     cached = Columns.load(folder.cache / "results.npz", folder.journals)
     spans = [
-        (path, cached.ends.get(path.name, 0), path.stat().st_size) for path in sorted(folder.journals.glob("*.jsonl"))
+        (path, cached.ends.get(path.name, 0), path.stat().st_size) for path in folder.files(folder.journals, "jsonl")
     ]
     spans = [(path, start, end) for path, start, end in spans if end > start]
     if sum(end - start for _, start, end in spans) > MANY_BYTES and cores() > 1:
@@ -37,6 +37,7 @@ def read(folder: RunFolder) -> Columns:
     columns.torn = sum(
         columns.ends[path.name] < end and owner_gone(folder.owner(owner_of(path))) for path, _, end in spans
     )
+    columns.torn += folder.odd(folder.journals, "jsonl")
     if len(columns) - len(cached) > max(2000, len(cached) // 5):
         try:
             columns.save(folder.cache / "results.npz")

@@ -254,7 +254,7 @@ def _of_curve(curve: Sequence[dict[str, Any]]) -> dict[str, float]:
 def _cores(results: Results) -> dict[str, int]:
     """How many cores each machine of a run has, as far as it keeps that."""
     found = {}
-    for path in results.folder.machines.glob("*.json"):
+    for path in results.folder.files(results.folder.machines, "json"):
         with suppress(Mistake, AttributeError, TypeError, ValueError):  # the report says which can't be read
             found[path.stem] = int(read_json(path).get("cores") or 0)
     return found

@@ -165,7 +165,7 @@ def curves(results: Results, limit: int = 12) -> list[CurveBand]:
 
 
 def _curve_files(results: Results) -> list[Path]:
-    return [path for path in sorted(results.folder.curves.glob("*.jsonl"), reverse=True) if path.stat().st_size]
+    return [path for path in reversed(results.folder.files(results.folder.curves, "jsonl")) if path.stat().st_size]
 
 
 def _curves_of(results: Results, keys: set[str]) -> dict[str, list[dict[str, Any]]]:

@@ -14,8 +14,6 @@ from tradewind.folder import RunFolder
 from tradewind.journal import Record, owner_of, unfinished
 from tradewind.progress import epochs_of, progress_of
 from tradewind.results import Results
-from tradewind.schedule.trials import Trials
-from tradewind.study import Study
 
 
 def status(folder: RunFolder) -> dict[str, Any]:
@@ -42,18 +40,14 @@ def _total(folder: RunFolder, ended: int) -> tuple[int, bool]:
     edition = folder.edition()
     if not edition:
         return ended, True
-    if "trials" in edition:
-        return int(edition["trials"]), bool(edition["exact"])
-    try:
-        return Trials(Study.of_edition(edition)).count()
-    except Mistake:
-        return ended, False  # the user's module is not here; what has ended is still known
+    known = isinstance(edition.get("trials"), int)
+    return (edition["trials"], bool(edition.get("exact"))) if known else (ended, False)
 
 
 def _running(folder: RunFolder) -> tuple[list[Record], set[str]]:
     found: dict[str, Record] = {}
     jobs: set[str] = set()
-    for path in folder.journals.glob("*.jsonl"):
+    for path in folder.files(folder.journals, "jsonl"):
         if owner_gone(folder.owner(owner_of(path))):
             continue
         jobs.add(owner_of(path))

@@ -48,5 +48,7 @@ def main() -> None:
             traceback.print_exception(error)
         code = exit_code(error, words)
         if leading() or code != 2:  # all ranks see the same mistake; one line says it
-            print("tradewind:", one_line(error, code), file=sys.stderr)
+            from tradewind.quantities import printable
+
+            print("tradewind:", printable(one_line(error, code)), file=sys.stderr)
         sys.exit(code)

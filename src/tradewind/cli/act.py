@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from tradewind.cli.app import JsonOption, RunArg, SetOption, StudyArg, app, show_found
+from tradewind.cli.app import JsonOption, RunArg, SetOption, StudyArg, app, say, show_found
 
 
 @app.command(epilog="Example: tradewind run study.json --workers 4 --set repeats=3 --max-time 2h")
@@ -69,7 +69,7 @@ def check(
     """Is the study valid? How many trials are there, and how long will they take?"""
     from tradewind.commands import check_command
 
-    typer.echo(check_command(study, workers, list(set_), as_json))
+    say(check_command(study, workers, list(set_), as_json))
 
 
 @app.command(epilog="Example: tradewind status runs/quick")
@@ -111,7 +111,7 @@ def submit(
         memory=memory, time=time, partition=partition, account=account, set_up=tuple(set_up), array=array,
         schedule=schedule, requeue=requeue, survive=survive, chain=chain, sbatch=tuple(sbatch),
     )  # fmt: skip
-    typer.echo(submit_command(study, out, list(set_), request, dry_run))
+    say(submit_command(study, out, list(set_), request, dry_run))
 
 
 @app.command(epilog="Example: tradewind cancel runs/quick")
@@ -119,4 +119,4 @@ def cancel(run: RunArg) -> None:
     """Cancel the Slurm jobs of a run."""
     from tradewind.cluster.submission import cancel_command
 
-    typer.echo(cancel_command(run))
+    say(cancel_command(run))

@@ -28,8 +28,15 @@ SetOption = Annotated[
 JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 
 
+def say(text: str) -> None:
+    """Print, without what names and logs of others may hold to steer a terminal."""
+    from tradewind.quantities import printable
+
+    typer.echo(printable(text))
+
+
 def show_found(found: dict[str, Any], page: Any, as_json: bool) -> None:
-    typer.echo(json.dumps(found, indent=1, default=str) if as_json else page(found))
+    say(json.dumps(found, indent=1, default=str) if as_json else page(found))
 
 
 def _version(asked: bool) -> None:

@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from tradewind.cli.app import JsonOption, RunArg, app, show_found
+from tradewind.cli.app import JsonOption, RunArg, app, say, show_found
 
 
 @app.command(epilog="Example: tradewind show runs/quick 7")
@@ -39,7 +39,7 @@ def table(
     """Results as a table: any hyperparameter in any place."""
     from tradewind.results import Results
 
-    typer.echo(Results.load(run).table(rows, columns, by, value, stat).render(format_))
+    say(Results.load(run).table(rows, columns, by, value, stat).render(format_))
 
 
 @app.command(epilog="Example: tradewind plot runs/quick --x batch_size --y train_s --color augment --out time.svg")
@@ -55,7 +55,7 @@ def plot(
     from tradewind.results import Results
 
     draw(Results.load(run), x, y, color, out)
-    typer.echo(f"{out}")
+    say(f"{out}")
 
 
 @app.command(epilog="Example: tradewind report runs/quick --out quick.html")
@@ -68,7 +68,7 @@ def report(
     """One self-contained page: tables, figures, advice, failures, machine."""
     from tradewind.commands import report_command
 
-    typer.echo(report_command(run, out))
+    say(report_command(run, out))
 
 
 @app.command(epilog="Example: tradewind advise runs/quick")
@@ -76,7 +76,7 @@ def advise(run: RunArg, as_json: JsonOption = False) -> None:
     """What to choose, why, and how sure that is."""
     from tradewind.commands import advise_command
 
-    typer.echo(advise_command(run, as_json))
+    say(advise_command(run, as_json))
 
 
 @app.command(epilog="Example: tradewind predict runs/scaling --devices 1,2,4,8,16")
@@ -91,7 +91,7 @@ def predict(
     """Times at device counts that were not run, with an interval, and where more devices stop paying."""
     from tradewind.commands import predict_command
 
-    typer.echo(predict_command(run, devices, value, as_json))
+    say(predict_command(run, devices, value, as_json))
 
 
 @app.command(
@@ -108,7 +108,7 @@ def query(
     from tradewind.results import Results
 
     rows = ask(Results.load(run), sql)
-    typer.echo(json.dumps(rows, indent=1, default=str) if as_json else query_text(rows).rstrip())
+    say(json.dumps(rows, indent=1, default=str) if as_json else query_text(rows).rstrip())
 
 
 @app.command(epilog="Example: tradewind best runs/quick --save best.safetensors")
@@ -141,4 +141,4 @@ def serve(
     """The live page over run folders, until Ctrl-C."""
     from tradewind.dashboard.server import serve as serve_page
 
-    serve_page(runs or [], port, typer.echo)
+    serve_page(runs or [], port, say)

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from tradewind.cli.app import RunArg, app
+from tradewind.cli.app import RunArg, app, say
 from tradewind.measures import Direction
 
 
@@ -21,7 +21,7 @@ def export(
     """All results as a file."""
     from tradewind.commands import export_command
 
-    typer.echo(f"{export_command(run, to)} results in {to}")
+    say(f"{export_command(run, to)} results in {to}")
 
 
 @app.command("import", epilog="Example: tradewind import published.json --at tables.table3 --out runs/table3")
@@ -53,13 +53,13 @@ def import_(
     from tradewind.studies.published import PLACES, base, import_printed
 
     if base(str(file)) in PLACES:
-        typer.echo(f"{import_printed(str(file), out)} published results in {out}")
+        say(f"{import_printed(str(file), out)} published results in {out}")
         return
     names, lower, higher = ([name for name in text.split(",") if name] for text in (values, minimize, maximize))
     directions: dict[str, Direction] = {**dict.fromkeys(lower, "minimize"), **dict.fromkeys(higher, "maximize")}
     told = [name for name in labels.split(",") if name]
     count = import_results(file, out, at, join, names, renames(rename), directions, told, scaling)
-    typer.echo(f"{count} results in {out}")
+    say(f"{count} results in {out}")
 
 
 @app.command(epilog="Example: tradewind data storms --from patches/ --look storms.png")
@@ -98,12 +98,12 @@ def data(
     from tradewind.commands import nodule_data, storm_data
 
     if name == "nodules":
-        typer.echo(nodule_data(from_, synthetic, look, run))
+        say(nodule_data(from_, synthetic, look, run))
         return
     options = {"channels": channels, "label": label, "rule": rule, "threshold": threshold, "before": before}
     options["validate_from"] = validate_from
     making = {"count": synthetic, "seed": seed, "out": out, "device": device}
-    typer.echo(storm_data(name, from_, making, options, look))
+    say(storm_data(name, from_, making, options, look))
 
 
 @app.command(epilog="Example: tradewind studies quick > mine.json")
@@ -117,7 +117,7 @@ def studies(
     from tradewind.commands import schema_text
     from tradewind.studies import listing, text
 
-    typer.echo(schema_text() if schema else text(name).rstrip() if name else listing())
+    say(schema_text() if schema else text(name).rstrip() if name else listing())
 
 
 @app.command(epilog="Example: tradewind bench overhead --save overhead.json")
@@ -129,7 +129,7 @@ def bench(
     """Measure this machine, and Tradewind beside its peers."""
     from tradewind.bench import listing, measure
 
-    typer.echo(measure(name, save, part) if name else listing())
+    say(measure(name, save, part) if name else listing())
 
 
 @app.command(epilog="Example: tradewind clean runs/quick --dry-run")
@@ -145,4 +145,4 @@ def clean(
     """Remove checkpoints, caches and weights that are needed no more; never records."""
     from tradewind.commands import clean_command
 
-    clean_command(run, cache, dry_run, typer.echo)
+    clean_command(run, cache, dry_run, say)

@@ -26,13 +26,13 @@ from tradewind.pack import FINAL
 from tradewind.progress import Epochs, Progress, epochs_of, progress_of
 from tradewind.reading import read
 from tradewind.results import Results
+from tradewind.soundness import sound
 
 MANY_BYTES = 8 << 20  # from here on the columns are read by all cores and kept in a cache
 MOST_PENDING = 5000
 MOST_SPANS = 1500
 LOOK_AT_OWNERS_S = 3.0
 TRY_AGAIN_S = 5.0  # a disk across a network may come back
-GROUPS = ("config", "times", "scores", "last")
 
 
 class Feed:
@@ -111,7 +111,7 @@ class Feed:
 
     def _follow(self) -> None:
         stamp = self._identity()
-        journals = sorted(self.folder.journals.glob("*.jsonl"))
+        journals = self.folder.files(self.folder.journals, "jsonl")
         anew = stamp[0] != self._stamp[0] or self._tails.keys() - {path.name for path in journals}
         if self.state == "error" and not anew and time.monotonic() < self._again:
             return
@@ -147,7 +147,7 @@ class Feed:
             version = self.version
             self._forget()
             self.version, self._columns = version + 1, columns
-            journals = sorted(self.folder.journals.glob("*.jsonl"))
+            journals = self.folder.files(self.folder.journals, "jsonl")
             self._tails = {path.name: Tail(path, columns.ends.get(path.name, 0)) for path in journals}
         self._study()
         self._owners()
@@ -160,7 +160,7 @@ class Feed:
     def _read(self) -> Columns:
         """The columns of what ended before, from the cache and, where much is new, by all cores."""
         columns = Columns.load(self.folder.cache / "results.npz", self.folder.journals)
-        news = {path: columns.ends.get(path.name, 0) for path in sorted(self.folder.journals.glob("*.jsonl"))}
+        news = {path: columns.ends.get(path.name, 0) for path in self.folder.files(self.folder.journals, "jsonl")}
         many = sum(path.stat().st_size - start for path, start in news.items()) > MANY_BYTES
         return read(self.folder) if many and not any(any_too_long(*new) for new in news.items()) else columns
 
@@ -201,7 +201,7 @@ class Feed:
     def _owners(self) -> None:
         """Who still lives; what those who are gone had begun runs no more."""
         self._looked = time.monotonic()
-        found = {owner_of(path) for path in self.folder.journals.glob("*.jsonl")}
+        found = {owner_of(path) for path in self.folder.files(self.folder.journals, "jsonl")}
         alive = {owner for owner in found if not owner_gone(self.folder.owner(owner))}
         with self.lock:
             gone = [key for key, one in self.running.items() if one.owner not in alive]
@@ -235,7 +235,7 @@ class Feed:
         self.version += 1
 
     def _finish(self, path: Path, offset: int, record: Record) -> None:
-        if not is_record(record) or not all(isinstance(record.get(group), dict) for group in GROUPS):
+        if not is_record(record) or not sound(record):
             self._bad += 1
             return
         key, state = record["key"], record["state"]
@@ -259,22 +259,9 @@ class Feed:
     def _extend(self) -> None:
         if self._pending:
             ends = {name: tail.at for name, tail in self._tails.items()}
-            bad = self._columns.bad
-            try:
-                self._columns = self._columns.extended(self._pending)
-            except Exception:  # lines that check, and yet hold what no record does
-                sound = [item for item in self._pending if self._sound(item)]
-                self._bad += len(self._pending) - len(sound)
-                self._columns = self._columns.extended(sound)
+            self._columns = self._columns.extended(self._pending)
             self._columns.ends |= ends
-            self._columns.bad = bad
             self._pending, self._results = [], None
-
-    def _sound(self, item: tuple[str, int, Record]) -> bool:
-        try:
-            return len(Columns(self.folder.journals).extended([item])) == 1
-        except Exception:
-            return False
 
     def results(self) -> Results:
         """All trials that have ended, as of now."""

@@ -81,7 +81,7 @@ class CurveIndex:
 
     def _refresh(self) -> None:
         known = {tail.path for tail in self._tails}
-        self._tails += [Tail(path) for path in sorted(self.folder.curves.glob("*.jsonl")) if path not in known]
+        self._tails += [Tail(path) for path in self.folder.files(self.folder.curves, "jsonl") if path not in known]
         for number, tail in enumerate(self._tails):
             for offset, line in tail.lines():
                 if match := KEY.search(line, 0, 200):

@@ -87,7 +87,7 @@ def run_view(feed: Feed) -> Json:
     results = feed.ready()
     study = feed.edition.get("study", {})
     machines = {}
-    for path in sorted(feed.folder.machines.glob("*.json"))[:100]:
+    for path in feed.folder.files(feed.folder.machines, "json")[:100]:
         try:
             machines[path.stem] = read_json(path)
         except Mistake:

@@ -20,7 +20,7 @@ from tradewind.folder import RunFolder
 from tradewind.journal import Record
 from tradewind.pack import Trial
 from tradewind.progress import Progress, epochs_of, portion
-from tradewind.quantities import duration
+from tradewind.quantities import duration, printable
 from tradewind.ranking import Standing
 from tradewind.report.best import mean_text
 from tradewind.watch import Quiet, Watch
@@ -146,7 +146,7 @@ class Lines(Tally):
 
     def _say(self, text: str) -> None:
         self._said = time.monotonic()
-        print(time.strftime("%H:%M:%S"), text, file=sys.stderr, flush=True)
+        print(time.strftime("%H:%M:%S"), printable(text), file=sys.stderr, flush=True)
 
 
 class Terminal(Tally):
@@ -159,7 +159,7 @@ class Terminal(Tally):
         self._doing: dict[int, str] = {}
         self._waiting = 0
         console = Console(stderr=True)
-        console.print(Text(f"{self.heading()}\n→ {plan['folder']}"))
+        console.print(Text(printable(f"{self.heading()}\n→ {plan['folder']}")))
         self._live = Live(get_renderable=self._draw, console=console, refresh_per_second=4, transient=True)
         self._live.start()
 
@@ -183,7 +183,9 @@ class Terminal(Tally):
         if worker is not None and self._trials[worker].key == record["key"]:  # it may have another one by now
             self._doing.pop(worker, None)
         if record["state"] == "failed" and self.counts["failed"] <= 20:
-            self._live.console.print(Text(f"trial {record['trial']} failed: {record['reason']}", style="red"))
+            self._live.console.print(
+                Text(printable(f"trial {record['trial']} failed: {record['reason']}"), style="red")
+            )
 
     def warn(self, text: str) -> None:
         """Say it in a line that stays."""

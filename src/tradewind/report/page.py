@@ -178,7 +178,7 @@ def _error(results: Results, trial: int) -> str:
 
 def _machines(results: Results) -> str:
     found = []
-    for path in sorted(results.folder.machines.glob("*.json"))[:100]:
+    for path in results.folder.files(results.folder.machines, "json")[:100]:
         try:
             facts = read_json(path)
             found.append((path.stem, ", ".join(f"{name} {value_text(value)}" for name, value in facts.items())))

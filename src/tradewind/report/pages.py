@@ -184,12 +184,16 @@ def again(folder: RunFolder, record: Record) -> str:
 def trial_log(folder: RunFolder, record: Record) -> str:
     """What the trial printed."""
     place = record.get("log") or {}
+    name, start, end = (place.get(one) for one in ("file", "from", "to"))
+    path = folder.log(name) if isinstance(name, str) else None
+    if path is None or not isinstance(start, int) or not isinstance(end, int):
+        return ""
     try:
-        with open(folder.logs / place["file"], "rb") as file:
-            start = max(place["from"], place["to"] - MOST_LOG)  # the end of a long log says more than its beginning
+        with open(path, "rb") as file:
+            start = max(start, end - MOST_LOG, 0)  # the end of a long log says more than its beginning
             file.seek(start)
-            return file.read(place["to"] - start).decode(errors="replace").strip()
-    except (OSError, KeyError):
+            return file.read(max(0, end - start)).decode(errors="replace").strip()
+    except OSError:
         return ""
 
 

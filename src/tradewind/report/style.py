@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from tradewind.errors import Mistake
 from tradewind.folder import write_aside
-from tradewind.quantities import label_text
+from tradewind.quantities import label_text, printable
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -61,7 +61,9 @@ use:hover, .tip:hover { opacity: .6; } summary { cursor: pointer; }
 
 def whole_page(title: str, body: str) -> str:
     """An HTML file that needs nothing else."""
-    head = '<meta charset="utf-8"><meta name="viewport" content="width=device-width, initial-scale=1">'
+    policy = "default-src 'none'; style-src 'unsafe-inline'; img-src data:; base-uri 'none'; form-action 'none'"
+    head = f'<meta charset="utf-8"><meta http-equiv="Content-Security-Policy" content="{policy}">'
+    head += '<meta name="viewport" content="width=device-width, initial-scale=1">'
     top = f"{head}<title>{html.escape(title)}</title><style>{CSS}</style>"
     return f'<!doctype html>\n<html lang="en"><head>{top}</head>\n<body>\n{body}\n</body></html>\n'
 
@@ -74,7 +76,7 @@ def words(text: str, kind: str = "") -> str:
 def preformatted(text: str) -> str:
     """Lines as they are, up to a length."""
     more = f"\n… {len(text) - MOST_TEXT:,} more characters" if len(text) > MOST_TEXT else ""
-    return f'<pre class="flow">{html.escape(text[:MOST_TEXT] + more)}</pre>'
+    return f'<pre class="flow">{html.escape(printable(text[:MOST_TEXT]) + more)}</pre>'
 
 
 def grid(names: Sequence[str], lines: Sequence[Sequence[str]]) -> str:

@@ -43,7 +43,7 @@ class History:
     def refresh(self) -> list[Record]:
         """Read what other jobs have finished since; their records."""
         found = []
-        for path in self._folder.journals.glob("*.jsonl"):
+        for path in self._folder.files(self._folder.journals, "jsonl"):
             if owner_of(path) != self._owner:
                 reading = self._readings.setdefault(path.name, Reading(path))
                 found += [line for _, line in reading.lines(finished_only=True) if line["kind"] == "finished"]

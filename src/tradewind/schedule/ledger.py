@@ -50,7 +50,7 @@ class Ledger:
     def lines(self) -> Iterator[Record]:
         """What other jobs have added since, in the order in which it happened; entered as it is drawn."""
         found: list[tuple[float, Record]] = []
-        for path in sorted(self._folder.journals.glob("*.jsonl")):
+        for path in self._folder.files(self._folder.journals, "jsonl"):
             if owner_of(path) == self._owner:
                 continue
             at = 0.0

@@ -12,9 +12,10 @@ from typing import Any
 
 from tradewind.column_names import measured
 from tradewind.errors import DataError
-from tradewind.pack import Value
+from tradewind.pack import Config, Value
 from tradewind.search import Direction
-from tradewind.search.points import Points
+from tradewind.search.points import Points, is_choice
+from tradewind.study import Range, Study
 
 STATES = {"done": "COMPLETE", "pruned": "PRUNED", "stopped": "PRUNED", "failed": "FAIL"}
 NOTED = ("key", "trial", "repeat", "reason", "host")
@@ -48,6 +49,22 @@ def export(
     finally:
         optuna.logging.set_verbosity(before)
     return len(ended)
+
+
+def points_of(study: Study, config: Config) -> Points:
+    """The space of a study by itself, without its workload, which may be anybody's; other names as in this config."""
+    return Points(_specs(study.space), study.where, {**config, **study.fixed})
+
+
+def _specs(space: Mapping[str, Any]) -> dict[str, list[Value] | Range]:
+    return {name: _spec(spec) for name, spec in space.items()}
+
+
+def _spec(spec: Any) -> list[Value] | Range:
+    if isinstance(spec, list):
+        return [{**item, "space": _specs(item["space"])} if is_choice(item) else item for item in spec]
+    found = spec if isinstance(spec, Range) else Range(**spec)
+    return found.values() if found.steps else found
 
 
 def _storage(target: str) -> Any:
