@@ -66,7 +66,7 @@ def test_a_full_name_means_its_column_wherever_a_name_is_asked_for(command: Cli,
     asked = 'select "config.batch_size" as b, max("scores.auc") as a from results group by b'
     assert json.loads(command("query", "run", asked, "--json").stdout) == [{"b": 32, "a": 0.64}]
     answer = command("table", "run", "--rows", "config.batch_size", "--columns", "repeat", "--value", "times.train_s")
-    assert answer.stdout.startswith("train_s (median, n = 2)"), answer.stderr
+    assert answer.stdout.startswith("train_s (median of 2 trials"), answer.stderr
 
 
 def test_a_score_that_was_first_only_reported_takes_the_bare_name_once_one_is_returned(tmp_path: Path) -> None:

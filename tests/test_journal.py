@@ -281,6 +281,8 @@ journal = Journal(RunFolder.create(Path(sys.argv[1])), "mine")
 for number in range(200):
     key = f"{number * 0x9E3779B97F4A7C15 % 2**64:016x}{number:016x}"
     record = {"key": key, "trial": number, "state": "done", "attempt": 1, "finished": float(number)}
+    record |= {"config": {}, "times": {}, "scores": {}, "last": {}}
+    record |= {"started": 0.0, "repeat": 0, "seed": 0, "data_seed": 0}
     journal.finished({**record, "reason": "x" * 600}, [])
     if number < 150:  # then one group that no file can hold
         for one in journal.settle():
