@@ -250,14 +250,31 @@ def test_an_export_imported_again_gives_the_same_tables(command: Cli, tmp_path: 
     assert second.items("filters")[0] == ([8, 16, 32] if ending == "json" else "[8, 16, 32]")
 
 
-def test_an_exported_json_file_is_a_list_of_the_records(command: Cli, tmp_path: Path) -> None:
+def test_an_exported_json_file_holds_the_records_and_the_machines(command: Cli, tmp_path: Path) -> None:
     records = [record(2), record(1, state="failed", scores={"auc": None}), record(0)]
     write_run(tmp_path / "run", a=records)
     assert command("export", "run", "--to", "f.json").returncode == 0
-    assert json.loads((tmp_path / "f.json").read_text()) == records[::-1]
+    assert json.loads((tmp_path / "f.json").read_text()) == {"results": records[::-1], "machines": {}}
     write_run(tmp_path / "empty", a=[])
     assert command("export", "empty", "--to", "f.json").stdout == "0 results in f.json\n"
-    assert json.loads((tmp_path / "f.json").read_text()) == []
+    assert json.loads((tmp_path / "f.json").read_text()) == {"results": [], "machines": {}}
+
+
+def test_a_round_trip_by_json_is_an_identity_for_everything_that_a_record_has(command: Cli, tmp_path: Path) -> None:
+    error = {"what": "boom", "traceback": "a\nb", "signal": "", "stderr": "c"}
+    failed = record(1, state="failed", reason="boom", error=error, scores={}, times={}, attempt=3)
+    stopped = record(
+        2, state="stopped", scores={}, last={"train_loss": 1.5}, config={"x": "007", "y": None, "z": [1]}
+    )
+    path = write_run(tmp_path / "run", a=[record(0), failed, stopped, record(3, scores={"auc": None})])
+    RunFolder(path).keep_machine("some machine", {"cores": 2})
+    assert command("export", "run", "--to", "f.json").returncode == 0
+    assert command("import", "f.json", "--out", "again").stdout == "4 results in again\n"
+    first, second = (list(Results.load(tmp_path / name).records()) for name in ("run", "again"))
+    assert [{k: v for k, v in one.items() if k != "crc"} for one in first] == [
+        {k: v for k, v in one.items() if k != "crc"} for one in second
+    ]
+    assert json.loads((tmp_path / "again" / "machines" / "some machine.json").read_text()) == {"cores": 2}
 
 
 def test_an_exported_csv_file_has_a_line_per_trial_and_a_column_per_name(command: Cli, tmp_path: Path) -> None:

@@ -16,10 +16,12 @@ from typing import Any
 from tradewind.errors import DataError, Mistake, RunError, nearest
 from tradewind.folder import RunFolder, writing
 from tradewind.foreign import Foreign, ForeignResult, read_rows
-from tradewind.journal import Journal, Record, new_owner
+from tradewind.journal import Journal, Record, is_record, new_owner
+from tradewind.jsonfile import read_json
 from tradewind.measures import Direction, is_time
 from tradewind.pack import FINAL, SCALING
 from tradewind.results import Results
+from tradewind.soundness import sound
 
 
 def _whole(value: Any) -> bool:
@@ -54,6 +56,9 @@ def import_results(
     directions, rename = dict(directions or {}), dict(rename or {})
     if scaling and scaling not in SCALING:
         rename[scaling] = "scaling"
+    own = None if at or join or values or rename or labels else _exported(path)
+    if own is not None:
+        return _take_back(own, out, directions)
     foreign = read_rows(path, at, join, values, rename, list(directions))
     labels = [rename.get(name, name) for name in labels]
     _label(foreign, labels)
@@ -72,6 +77,36 @@ def import_results(
     finally:
         journal.close()
     return len(foreign.rows)
+
+
+def _exported(path: Path) -> dict[str, Any] | None:
+    """What `export` has written as JSON, if every record of it is whole; None for any other file."""
+    try:
+        found: Any = json.loads(path.read_bytes()) if path.suffix.lower() == ".json" else None
+        known = isinstance(found, dict) and found.keys() == {"results", "machines"}
+        whole = known and found["results"] and all(is_record(one) and sound(one) for one in found["results"])
+    except (OSError, ValueError, AttributeError, TypeError, RecursionError):
+        return None  # read_rows says what is wrong
+    return found if whole else None
+
+
+def _take_back(exported: dict[str, Any], out: Path, directions: Mapping[str, Direction]) -> int:
+    """Make a run folder of exported records, each with everything that it has."""
+    if out.exists() and any(out.iterdir()):
+        raise RunError(f"{out}: exists already; import into a new folder")
+    folder = RunFolder.create(out)
+    journal = Journal(folder, new_owner())
+    try:
+        for record in exported["results"]:
+            journal.finished(record, [])
+        journal.settle()
+        for name, facts in exported["machines"].items():
+            folder.keep_machine(name, facts)
+        if directions:
+            folder.keep_imported({"directions": dict(directions)})
+    finally:
+        journal.close()
+    return len(exported["results"])
 
 
 def _label(foreign: Foreign, labels: Sequence[str]) -> None:
@@ -135,12 +170,14 @@ def export_results(results: Results, path: Path) -> int:
 
 def _export_json(results: Results, path: Path) -> None:
     with open(path, "w") as file:
-        before = "[\n"
+        before = '{"results": [\n'
         for record in results.records():
             plain = {name: value for name, value in record.items() if name not in {"crc", "v", "kind"}}
             file.write(before + json.dumps(plain))
             before = ",\n"
-        file.write("[]\n" if before == "[\n" else "\n]\n")
+        machines = {one.stem: read_json(one) for one in results.folder.files(results.folder.machines, "json")}
+        end = "\n]" if before == ",\n" else f"{before}]"
+        file.write(f'{end}, "machines": {json.dumps(machines)}}}\n')
 
 
 def _export_csv(results: Results, path: Path) -> None:
