@@ -231,3 +231,15 @@ def test_a_study_file_in_a_run_folder_adds_no_import_path(command: Cli, tmp_path
     assert answer.returncode == 2
     assert "evil" in answer.stderr
     assert not list(tmp_path.rglob("ran"))
+
+
+def test_a_journal_of_a_newer_tradewind_is_refused_in_a_line(
+    command: Cli, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = write_run(tmp_path / "run", a=[record(0)])
+    monkeypatch.setattr("tradewind.journal.VERSION", 2)
+    write_run(tmp_path / "run", b=[record(1)])
+    monkeypatch.setattr("tradewind.journal.VERSION", 1)
+    answer = command("status", path)
+    assert (answer.returncode, answer.stderr.count("\n")) == (2, 1)
+    assert "a journal line of version 2; this Tradewind reads version 1" in answer.stderr

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from test_results import record, write_run
 
 from tradewind import Results
-from tradewind.errors import JournalError
+from tradewind.errors import JournalError, RunError
 from tradewind.folder import RunFolder
 from tradewind.journal import Journal, Reading, decode, encode
 
@@ -111,7 +111,9 @@ def test_no_bytes_upset_the_decoder(line: bytes) -> None:
 
 
 def test_a_line_of_another_version_is_not_taken() -> None:
-    assert decode(encode("finished", {"v": 2})) is None
+    assert decode(encode("finished", {"v": 0})) is None
+    with pytest.raises(RunError, match=r"version 2; this Tradewind reads version 1: update it"):
+        decode(encode("finished", {"v": 2}))
 
 
 def test_a_flipped_byte_anywhere_in_a_journal_costs_one_record_and_is_reported(tmp_path: Path) -> None:
@@ -271,7 +273,7 @@ def test_a_disk_that_stays_broken_is_an_error_and_what_counted_is_kept(
 LIMITED = """
 import resource, signal, sys
 from pathlib import Path
-from tradewind.errors import JournalError
+from tradewind.errors import JournalError, RunError
 from tradewind.folder import RunFolder
 from tradewind.journal import Journal
 

@@ -234,5 +234,10 @@ def writing(path: Path) -> Iterator[Path]:
     try:
         yield aside
         aside.replace(path)
+        handle = os.open(path.parent, os.O_RDONLY)
+        try:
+            os.fsync(handle)  # else the new name may be lost with the power
+        finally:
+            os.close(handle)
     finally:
         aside.unlink(missing_ok=True)

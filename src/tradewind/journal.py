@@ -23,7 +23,7 @@ from typing import Any
 
 from pydantic_core import PydanticSerializationError, from_json, to_json
 
-from tradewind.errors import JournalError
+from tradewind.errors import JournalError, RunError
 from tradewind.folder import RunFolder
 from tradewind.pack import FINAL
 
@@ -59,7 +59,13 @@ def decode(line: bytes) -> Record | None:
         content = from_json(line)
     except ValueError:
         return None
-    return content if isinstance(content, dict) and content.get("v") == VERSION else None
+    if not isinstance(content, dict) or type(version := content.get("v")) is not int:
+        return None
+    if version > VERSION:
+        raise RunError(
+            f"a journal line of version {version}; this Tradewind reads version {VERSION}: take a newer one"
+        )
+    return content if version == VERSION else None
 
 
 def is_record(content: Record) -> bool:
