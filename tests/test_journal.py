@@ -112,7 +112,7 @@ def test_no_bytes_upset_the_decoder(line: bytes) -> None:
 
 def test_a_line_of_another_version_is_not_taken() -> None:
     assert decode(encode("finished", {"v": 0})) is None
-    with pytest.raises(RunError, match=r"version 2; this Tradewind reads version 1: update it"):
+    with pytest.raises(RunError, match=r"version 2; this Tradewind reads version 1: take a newer one"):
         decode(encode("finished", {"v": 2}))
 
 
