@@ -182,7 +182,7 @@ def test_a_run_killed_after_the_third_epoch_ends_as_if_undisturbed(
     tmp_path: Path, write_study: Write, cli: Cli
 ) -> None:
     optimizers = ["adam", "sgd"]
-    fixed = {"dropout": 0.5, "epochs": 24, "batch_size": 64, "momentum": 0.9, "filters": [4, 8]}
+    fixed = {"dropout": 0.5, "epochs": 60, "batch_size": 64, "momentum": 0.9, "filters": [4, 8]}
     space = {"optimizer": optimizers}
     content = {"name": "killed", "workload": "storm", "data": DATA, "space": space, "fixed": fixed}
     path, run = write_study(content), tmp_path / "run"
@@ -532,7 +532,7 @@ def test_a_network_of_ones_own_is_trained_kept_and_made_again_in_a_new_process(
     arguments = [str(run), str(tmp_path / "mine"), json.dumps(LINES["data"])]
     made = subprocess.run(
         [sys.executable, "-c", AGAIN, *arguments],
-        cwd=tmp_path / "elsewhere",
+        cwd=tmp_path / "mine",  # a run folder names no place to import code from: the caller stands there
         capture_output=True,
         text=True,
         check=True,
@@ -623,7 +623,9 @@ class Tie:
 """
 
 
-def test_of_equally_good_trials_the_first_counts_and_keeps_its_weights(tmp_path: Path, write_study: Write) -> None:
+def test_of_equally_good_trials_the_first_counts_and_keeps_its_weights(
+    tmp_path: Path, write_study: Write, monkeypatch: pytest.MonkeyPatch
+) -> None:
     study = {"name": "tie", "workload": "work:Tie", "space": {"width": [5, 3, 4, 1, 2]}, "purpose": "time"}
     path = write_study({**study, "fixed": {"epochs": 1}, "seed": 1}, TIE)
     results = tradewind.run(path, tmp_path / "run", engine="serial")
@@ -632,4 +634,5 @@ def test_of_equally_good_trials_the_first_counts_and_keeps_its_weights(tmp_path:
     best = results.best()
     assert (best.record["trial"], best.record["config"]["width"]) == (0, 5)
     assert [file.stem for file in (tmp_path / "run" / "models").iterdir()] == [best.record["key"]]
+    monkeypatch.syspath_prepend(str(tmp_path))
     assert isinstance(best.model(), nn.Linear)
