@@ -267,7 +267,7 @@ def test_repeats_are_packed_with_seeds_of_their_own(tmp_path: Path) -> None:
 
 
 def test_in_single_precision_packs_agree_over_twenty_steps(tmp_path: Path) -> None:
-    # of three seeds in eight Adam at a rate of 0.03 makes up to 5e-4 of a rounding error: it divides by tiny variances
+    # of three seeds in eight Adam at a rate of 0.03 makes up to 5e-4 of a rounding error
     about = {"precision": "fp32", "epochs": 4, "batch_size": 5, "seed": 1}
     here = storms(tmp_path, {"learning_rate": RATES, "dropout": [0.3, 0.6]}, **about)
     packed = here.packed()
