@@ -30,6 +30,7 @@ LAYERS = [
     ["search", "engine", "train"],
     ["augment", "workloads", "studies"],
     ["imports"],
+    ["csv_records"],
     ["troubles"],
     ["results"],
     ["ended_trials", "best", "ranking"],

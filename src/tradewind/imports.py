@@ -13,6 +13,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from tradewind.csv_records import plain, read_csv, write_csv
 from tradewind.errors import DataError, Mistake, RunError, nearest
 from tradewind.folder import RunFolder, writing
 from tradewind.foreign import Foreign, ForeignResult, read_rows
@@ -80,12 +81,15 @@ def import_results(
 
 
 def _exported(path: Path) -> dict[str, Any] | None:
-    """What `export` has written as JSON, if every record of it is whole; None for any other file."""
+    """What `export` has written, if every record of it is whole; None for any other file."""
     try:
+        if path.suffix.lower() == ".csv":
+            records = read_csv(path)
+            return None if records is None else {"results": records, "machines": {}}
         found: Any = json.loads(path.read_bytes()) if path.suffix.lower() == ".json" else None
         known = isinstance(found, dict) and found.keys() == {"results", "machines"}
         whole = known and found["results"] and all(is_record(one) and sound(one) for one in found["results"])
-    except (OSError, ValueError, AttributeError, TypeError, RecursionError):
+    except (OSError, ValueError, AttributeError, TypeError, RecursionError, csv.Error):
         return None  # read_rows says what is wrong
     return found if whole else None
 
@@ -160,7 +164,7 @@ def export_results(results: Results, path: Path) -> int:
             if path.suffix == ".json":
                 _export_json(results, aside)
             elif path.suffix == ".csv":
-                _export_csv(results, aside)
+                write_csv(results, aside)
             else:
                 _export_parquet(results, aside)
     except OSError as error:
@@ -172,22 +176,11 @@ def _export_json(results: Results, path: Path) -> None:
     with open(path, "w") as file:
         before = '{"results": [\n'
         for record in results.records():
-            plain = {name: value for name, value in record.items() if name not in {"crc", "v", "kind"}}
-            file.write(before + json.dumps(plain))
+            file.write(before + json.dumps(plain(record)))
             before = ",\n"
         machines = {one.stem: read_json(one) for one in results.folder.files(results.folder.machines, "json")}
         end = "\n]" if before == ",\n" else f"{before}]"
         file.write(f'{end}, "machines": {json.dumps(machines)}}}\n')
-
-
-def _export_csv(results: Results, path: Path) -> None:
-    names = results.names()
-    columns = [results.items(name) for name in names]
-    with open(path, "w", newline="") as file:
-        writer = csv.writer(file)
-        writer.writerow(["key", *names])
-        for key, *row in zip(results.keys(), *columns, strict=True):
-            writer.writerow([key, *(json.dumps(x) if isinstance(x, (list, dict)) else x for x in row)])
 
 
 def _export_parquet(results: Results, path: Path) -> None:
