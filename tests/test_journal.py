@@ -18,7 +18,7 @@ from test_results import record, write_run
 from tradewind import Results
 from tradewind.errors import JournalError, RunError
 from tradewind.folder import RunFolder
-from tradewind.journal import Journal, Reading, decode, encode
+from tradewind.journal import Journal, Reading, decode, encode, head
 
 NAMES = st.text(st.characters(codec="utf-8"), max_size=8).filter(lambda name: name not in {"crc", "v", "kind"})
 LEAVES = (
@@ -312,3 +312,11 @@ def test_files_that_can_not_grow_are_followed_by_new_ones_and_no_record_that_cou
     results = Results.load(tmp_path / "run")
     assert {int(line) for line in announced} <= set(results.items("trial"))
     assert len(set(results.keys())) == len(results)
+
+
+@pytest.mark.parametrize("version", [1, 10, 123])
+def test_kind_and_key_are_found_however_many_digits_the_version_has(version: int) -> None:
+    line = encode("finished", {"key": "0" * 31 + "a", "trial": 1}).replace(b'"v":1,', b'"v":%d,' % version)
+    assert head(line) == (b"finished", b"0" * 31 + b"a")
+    assert head(encode("set_aside", {"records": []})) == (b"set_aside", b"")
+    assert head(b"garbage\n") == (b"", b"")

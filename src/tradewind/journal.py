@@ -11,6 +11,7 @@ from __future__ import annotations
 import errno
 import os
 import queue
+import re
 import secrets
 import socket
 import threading
@@ -28,7 +29,9 @@ from tradewind.folder import RunFolder
 from tradewind.pack import FINAL
 
 VERSION = 1
-PROGRESS = tuple(b'"v":1,"kind":"%b"' % kind for kind in (b"started", b"epoch", b"asked", b"waiting"))
+PROGRESS = (b"started", b"epoch", b"asked", b"waiting")
+CHECKED = re.compile(rb'\{"crc":"([0-9a-f]{8})",')  # before what it is a checksum of
+HEAD = re.compile(CHECKED.pattern + rb'"v":\d+,"kind":"(\w+)"(?:,"key":"([0-9a-f]{32})")?')
 Record = dict[str, Any]
 
 
@@ -53,7 +56,8 @@ def _readable(value: Any) -> Any:
 
 def decode(line: bytes) -> Record | None:
     """The content of a line, or None where it does not check."""
-    if line[:8] != b'{"crc":"' or b"%08x" % zlib.crc32(line[18:].rstrip(b"\n")) != line[8:16]:
+    checked = CHECKED.match(line)
+    if checked is None or zlib.crc32(line[checked.end() :].rstrip(b"\n")) != int(checked[1], 16):
         return None
     try:
         content = from_json(line)
@@ -66,6 +70,12 @@ def decode(line: bytes) -> Record | None:
             f"a journal line of version {version}; this Tradewind reads version {VERSION}: take a newer one"
         )
     return content if version == VERSION else None
+
+
+def head(line: bytes) -> tuple[bytes, bytes]:
+    """Kind and key of a line that is not parsed, and may not check; empty where it has none."""
+    found = HEAD.match(line)
+    return (found[2], found[3] or b"") if found else (b"", b"")
 
 
 def is_record(content: Record) -> bool:
@@ -264,7 +274,7 @@ class Reading:
                 if not line.endswith(b"\n") or self.at == self.end:
                     return  # torn, or still being written: looked at again next time
                 start, self.at = self.at, self.at + len(line)
-                if finished_only and line.startswith(PROGRESS, 18):
+                if finished_only and head(line)[0] in PROGRESS:
                     continue
                 content = decode(line)
                 if content is None or (finished_only and not (is_record(content) or is_set_aside(content))):
@@ -287,9 +297,8 @@ def unfinished(path: Path) -> list[Record]:
     latest: dict[bytes, bytes] = {}
     waits: dict[bytes, bytes] = {}
     with open(path, "rb") as file:
-        for line in file:  # kind and key stand at fixed places, so that only what is left need be parsed
-            kind, _, rest = line[32:].partition(b'","key":"')
-            key = rest[:32]
+        for line in file:  # only what is left need be parsed
+            kind, key = head(line)
             if kind == b"started":
                 begun[key] = line
                 latest.pop(key, None)

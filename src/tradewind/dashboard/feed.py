@@ -21,7 +21,7 @@ from tradewind.dashboard.progress import Running, Span, running_of, span_of
 from tradewind.dashboard.tail import CurveIndex, Tail, any_too_long
 from tradewind.errors import Mistake, TradewindError
 from tradewind.folder import RunFolder
-from tradewind.journal import Record, decode, is_record, is_set_aside, owner_of
+from tradewind.journal import Record, decode, head, is_record, is_set_aside, owner_of
 from tradewind.pack import FINAL
 from tradewind.progress import Epochs, Progress, epochs_of, progress_of
 from tradewind.reading import read
@@ -177,13 +177,13 @@ class Feed:
         for offset, line in Tail(path).lines():
             if offset >= end:
                 break
-            kind, _, rest = line[32:].partition(b'","key":"')
+            kind, key = head(line)
             if kind == b"started":
-                lines[rest[:32]] = [(offset, line)]
-            elif kind in (b"epoch", b"waiting") and rest[:32] in lines:
-                lines[rest[:32]][1:] = [(offset, line)]
+                lines[key] = [(offset, line)]
+            elif kind in (b"epoch", b"waiting") and key in lines:
+                lines[key][1:] = [(offset, line)]
             elif kind == b"finished":
-                lines.pop(rest[:32], None)
+                lines.pop(key, None)
         for some in lines.values():
             for offset, line in some:
                 with self.lock:
