@@ -353,7 +353,9 @@ def test_the_error_of_a_trial_may_hold_any_text(cli: Cli, write_study: WriteStud
     write_study({**STUDY, "workload": "work:odd_text"}, WORK)
     answer = cli("run", "study.json", "--out", "run", "--quiet")
     assert answer.returncode == 1
-    assert answer.stderr == ""
+    assert (
+        answer.stderr == "tradewind: 3 of 3 trials failed: ValueError: not text: ?; tradewind show run 0 tells why\n"
+    )
     results = Results.load(write_study(STUDY).parent / "run")
     assert results.counts() == {"done": 0, "pruned": 0, "stopped": 0, "failed": 3}
     assert "ValueError: not text: " in cli("show", "run", 0).stdout

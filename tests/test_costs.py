@@ -582,7 +582,7 @@ def test_check_tells_the_makespans_of_both_schedules(tmp_path: Path, monkeypatch
     assert found["longest_s"] == pytest.approx(120, rel=0.1)
     assert left / 8 * 0.9 < found["makespan_s"]["dispatch"] <= found["makespan_s"]["synchronous"] < left / 8 * 1.3
     assert found["efficiency"]["dispatch"] <= 1.0
-    assert "dispatch 4 min (" in check_page(found)
+    assert "dispatch 4 min 1 s (" in check_page(found)
     assert "with 8 workers" in check_page(found)
 
 

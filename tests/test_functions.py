@@ -150,7 +150,10 @@ class Net:
 """
 
 
-def test_a_model_that_needs_what_data_left_is_made_again_from_its_weights(run: Run) -> None:
+def test_a_model_that_needs_what_data_left_is_made_again_from_its_weights(
+    run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)  # where its code is
     space = {"learning_rate": [1e-3, 2e-3]}
     results = run(NETWORK, workload="work.py:Net", space=space, fixed={"epochs": 1, "batch_size": 2})
     assert [record["error"] for record in results.records()] == [{}, {}]

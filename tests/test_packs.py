@@ -1058,8 +1058,11 @@ def test_a_pack_that_runs_out_of_memory_is_halved_and_ends_as_alone(
 
 @pytest.mark.parametrize("kind", ["tied", "fleeting", "residual"])
 def test_the_best_network_of_a_pack_is_made_again_from_its_weights(
-    kind: str, tmp_path: Path, write_study: Write
+    kind: str, tmp_path: Path, write_study: Write, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.chdir(tmp_path)  # where its code is
+    monkeypatch.syspath_prepend(str(tmp_path))
+    monkeypatch.delitem(sys.modules, "work", raising=False)
     fixed = {"kind": kind, "batch_size": 12, "precision": "fp64", "epochs": 2}
     content = {"name": "zoo", "workload": "work:Zoo", "space": {"learning_rate": [1e-4, 0.003, 0.03]}, "fixed": fixed}
     study = write_study(content, ZOO)

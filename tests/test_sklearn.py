@@ -509,7 +509,7 @@ def test_networks_at_the_end_of_a_pipeline_train_as_packs_too(
         ({"module": "net"}, "module: found a str; allowed: a class or a function"),
         ({"module": partial(net, outputs=5)}, "module: found 5 outputs for a sample; allowed: 3, one for each class"),
         ({"module": nn.LazyLinear, "module__out_features": 3}, "module: has lazy layers; give them their sizes"),
-        ({"module": Pair}, "module: found a tuple as its output; allowed: a tensor"),
+        ({"module": Pair}, "found a network that returns a tuple of 2; allowed: one tensor"),
         pytest.param({"device": "cuda"}, "no GPU that torch can use; allowed: 'auto', 'cpu'", marks=WITHOUT_GPU),
         ({"data_seed": None}, "data_seed: found None, a NoneType; allowed: whole numbers"),
         ({"learning_rate": 1e37, "precision": "fp32"}, "not finite in epoch"),

@@ -498,7 +498,8 @@ while not schedule.over:
         start = time.time()
         time.sleep(0.01)
         about = {"key": trial.key, "trial": trial.trial, "repeat": trial.repeat, "config": trial.config}
-        about |= {"state": "done", "started": start, "finished": time.time(), "attempt": 1}
+        about |= {"state": "done", "started": start, "finished": time.time(), "attempt": 1, "seed": trial.seed}
+        about |= {"data_seed": trial.data_seed, "reason": "", "times": {}, "scores": {}, "last": {}, "error": {}}
         journal.finished(about | {"edition": trials.study.digest()}, [])
         for record in journal.settle():
             schedule.tell(trial, record)
