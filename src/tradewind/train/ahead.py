@@ -102,6 +102,8 @@ def stored(recipe: Recipe) -> Stored:
                 time.sleep(WAIT_S)
                 continue
             try:
+                if (found := _open(folder, recipe)) is not None:  # completed since it was looked at
+                    break
                 _make(folder, recipe, claims)
             finally:
                 with contextlib.suppress(OSError):  # then the lease tells the others
