@@ -70,10 +70,11 @@ def finish(study: Study, path: Path, watch: Watch | None = None, **options: Any)
     check_lock_folder()
     stop = Stop()
     with stop.in_time(), joined(how) as world:
-        if not followed(world):
-            lead(study, path, how, watch or Quiet(), world, stop)
-    if not path.exists():
-        raise JournalError(_gone(path))
+        if followed(world):
+            return
+        lead(study, path, how, watch or Quiet(), world, stop)
+        if not path.exists():
+            raise JournalError(_gone(path))
 
 
 def lead(study: Study, path: Path, how: Options, watch: Watch, world: World | None, stop: Stop) -> None:
