@@ -15,13 +15,14 @@ from itertools import combinations
 import numpy as np
 from scipy.special import fdtrc, ndtri
 
-from tradewind.analysis.groups import SEEDS, combined, labels_of, levels, numbers
+from tradewind.analysis.groups import SEEDS, labels_of, levels, numbers
 from tradewind.analysis.linear import Factor, Model, Part, as_factors, closeness, factor, same
 from tradewind.analysis.multiple import any_contrast, any_pair, contrast_quantile, holm, pair_quantile
 from tradewind.analysis.once import once
 from tradewind.columns import Array
 from tradewind.errors import Mistake
 from tradewind.pack import Value
+from tradewind.ranking import combined
 from tradewind.results import Results
 
 NAMED = 0.04  # in at most so many studies of pure noise is any name given

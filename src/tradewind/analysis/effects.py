@@ -9,12 +9,13 @@ from math import prod
 
 import numpy as np
 
-from tradewind.analysis.groups import SEEDS, combined, counted, levels, numbers
+from tradewind.analysis.groups import SEEDS, counted, levels, numbers
 from tradewind.analysis.linear import Model, as_factors, same
 from tradewind.analysis.once import once
 from tradewind.columns import Array
 from tradewind.errors import Mistake
 from tradewind.pack import Value
+from tradewind.ranking import combined
 from tradewind.results import Results
 
 MOST_ROWS = 20_000  # of what is no full factorial; an even sample of these is enough

@@ -14,6 +14,7 @@ from tradewind.analysis.once import once
 from tradewind.columns import Array
 from tradewind.errors import Mistake, RunError
 from tradewind.pack import Value
+from tradewind.ranking import combined
 from tradewind.results import OF_A_PACK, Results
 from tradewind.table import Coded, codes_of, numbers_of
 
@@ -197,29 +198,6 @@ def cells(results: Results, by: Sequence[str]) -> Cells:
     ids, first = combined([(codes, len(labels)) for codes, labels in coded], len(results))
     codes = np.column_stack([np.zeros((len(first), 0), np.int64), *(codes[first] for codes, _ in coded)])
     return Cells(list(by), [labels for _, labels in coded], codes, ids)
-
-
-def combined(columns: Sequence[tuple[Array, int]], rows: int) -> tuple[Array, Array]:
-    """Which rows agree in all columns (codes, how many there are), numbered without gaps, and a row of each."""
-    ids, size = np.zeros(rows, dtype=np.int64), 1
-    for codes, count in columns:
-        if size * count > 2**62:
-            ids = np.unique(ids, return_inverse=True)[1]
-            size = int(ids.max()) + 1
-        ids, size = ids * count + codes, size * count
-    return _dense(ids, size)
-
-
-def _dense(ids: Array, size: int) -> tuple[Array, Array]:
-    """The same numbers without gaps, and a row of each."""
-    if size > 4 * len(ids) + 1000:
-        _, first, dense = np.unique(ids, return_index=True, return_inverse=True)
-        return dense, first
-    used = np.bincount(ids, minlength=size) > 0
-    dense = (np.cumsum(used) - 1)[ids]
-    first = np.empty(int(used.sum()), dtype=np.int64)
-    first[dense] = np.arange(len(ids))
-    return dense, first
 
 
 def summary(values: Array, found: Cells) -> Summary:

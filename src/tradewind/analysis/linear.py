@@ -7,9 +7,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from tradewind.analysis.groups import combined
 from tradewind.columns import Array
 from tradewind.pack import Value
+from tradewind.ranking import combined
 
 MOST_LEVELS = 16
 PER_LEVEL = 3  # trials that a level of a number needs to count as a level of its own

@@ -9,10 +9,11 @@ from typing import Any
 
 import numpy as np
 
-from tradewind.analysis.groups import Cells, combined, levels, numbers, summary
+from tradewind.analysis.groups import Cells, levels, numbers, summary
 from tradewind.columns import Array
 from tradewind.errors import Mistake, RunError
 from tradewind.pack import Value
+from tradewind.ranking import combined
 from tradewind.results import OF_A_PACK, Results
 
 Group = tuple[tuple[str, Any], ...]

@@ -7,9 +7,10 @@ from collections.abc import Collection
 
 import numpy as np
 
-from tradewind.analysis.groups import combined, levels
+from tradewind.analysis.groups import levels
 from tradewind.columns import Array
 from tradewind.errors import Mistake, nearest
+from tradewind.ranking import combined
 from tradewind.results import Results
 from tradewind.where import Condition
 
