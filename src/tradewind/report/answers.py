@@ -12,6 +12,7 @@ from tradewind.analysis.prediction import ScalingCurve
 from tradewind.analysis.series import described
 from tradewind.analysis.shares import TimeShares
 from tradewind.quantities import quantity, value_text
+from tradewind.report.best import better_text
 from tradewind.report.figures import MARKS, PALETTE, Drawing, canvas, legend
 from tradewind.report.style import INK, Tips, safe, with_unit
 
@@ -32,7 +33,7 @@ def history_figure(found: History) -> Drawing:
     best = [float("nan") if value is None else value for value in found.best]
     axes.step(at, best, where="post", color=PALETTE[1], linewidth=1.8, label="best so far")
     axes.set_xlabel("trials, as they ended")
-    axes.set_ylabel(f"{with_unit(found.metric)}, {'lower' if found.lower else 'higher'} is better")
+    axes.set_ylabel(f"{with_unit(found.metric)}, {better_text(found.lower)}")
     low, high = min(found.values), max(found.values)
     if low > 0 and high > 100 * low:
         axes.set_yscale("log")
